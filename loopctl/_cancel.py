@@ -1,0 +1,32 @@
+"""Telling real cancellation from its look-alikes.
+
+A tool may swallow a cancellation, or raise one of its own that nobody asked for (TOL-9, ENG-19).
+Whether the present task is really meant to stop is a fact of the event loop, not of the exception.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import anyio
+import sniffio
+
+
+def cancellation_pending(baseline: int = 0) -> bool:
+    """Whether the current task is being cancelled, by a scope around it or by its framework.
+
+    `baseline` is `native_cancellations()` from before the work began: requests that are older
+    than the work do not count.
+    """
+    if anyio.get_current_effective_deadline() == -math.inf:
+        return True
+    return native_cancellations() > baseline
+
+
+def native_cancellations() -> int:
+    """How many unanswered `Task.cancel()` requests the current asyncio task has; 0 elsewhere."""
+    if sniffio.current_async_library() != "asyncio":
+        return 0
+    task = asyncio.current_task()
+    return task.cancelling() if task is not None else 0

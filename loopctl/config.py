@@ -1,0 +1,132 @@
+"""Settings of a session, a run and a request: frozen, keyword-only, checked when made (ENG-14).
+
+A value out of its range is a `ConfigError` that names the field, the value and the range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, get_args
+
+from loopctl.errors import ConfigError
+
+Placement: TypeAlias = Literal["head", "tail"]
+"""Where a transient rides: in front of the conversation, or behind it (CTX-7)."""
+
+ThinkingEffort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""How long the model may think. Each dialect maps it, or refuses what its model has not."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequestOptions:
+    """What one model call may be told (MOD-3). `None` leaves the provider's default.
+
+    `model` overrides the client's; `max_output_tokens` ≥ 1; `temperature` 0 to 2; `stop` are
+    stop sequences; `response_schema` a JSON schema for the reply; `tool_choice` `"auto"`,
+    `"none"`, `"required"` or a tool's name; `strict_tools` asks for arguments that always fit
+    their schema; `extra_body` is merged into the request's JSON last. A client that cannot
+    honour one raises `ConfigError` before any byte is sent.
+    """
+
+    model: str | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    stop: tuple[str, ...] = ()
+    response_schema: Mapping[str, Any] | None = None
+    tool_choice: str | None = None
+    strict_tools: bool = False
+    thinking_effort: ThinkingEffort | None = None
+    extra_body: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            raise ConfigError(f"stop={self.stop!r}: give a tuple of strings")
+        object.__setattr__(self, "stop", tuple(self.stop))
+        _number(self, "max_output_tokens", low=1, whole=True, optional=True)
+        _number(self, "temperature", low=0, high=2, optional=True)
+        efforts = get_args(ThinkingEffort)
+        if self.thinking_effort is not None and self.thinking_effort not in efforts:
+            raise _refuse(self, "thinking_effort", f"one of {', '.join(efforts)}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunConfig:
+    """Settings of one run.
+
+    `max_turns` (200) ≥ 1; `parallel_tools` (on) lets safe calls of one reply run together, at
+    most `max_concurrency` (8) at once; `options` ride on every request of the run.
+    """
+
+    max_turns: int = 200
+    parallel_tools: bool = True
+    max_concurrency: int = 8
+    options: RequestOptions = field(default_factory=RequestOptions)
+
+    def __post_init__(self) -> None:
+        _number(self, "max_turns", low=1, whole=True)
+        _number(self, "max_concurrency", low=1, whole=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionConfig:
+    """Settings of one session. Times are seconds; `None` switches a time limit off.
+
+    `attachment_placement` head or tail (CTX-7); `contributor_timeout` (10) for async
+    contributors; `decision_timeout` (10) for async `before_tool_call` hooks and `approval_timeout`
+    (off) for the approver; `tool_timeout` (120) for tools without their own;
+    `max_result_chars` (16,384) ≥ 256, what any tool result is cut to; `strict_plugins` ends a run
+    when a contributor fails; `keep_runs` (100) ≥ 0, the length of the audit trail;
+    `working_folder` what tools see (the process's by default); `run` the default `RunConfig`.
+    """
+
+    attachment_placement: Placement = "head"
+    contributor_timeout: float | None = 10.0
+    decision_timeout: float | None = 10.0
+    approval_timeout: float | None = None
+    tool_timeout: float | None = 120.0
+    max_result_chars: int = 16_384
+    strict_plugins: bool = False
+    keep_runs: int = 100
+    working_folder: str | None = None
+    run: RunConfig = field(default_factory=RunConfig)
+
+    def __post_init__(self) -> None:
+        if self.attachment_placement not in get_args(Placement):
+            raise _refuse(self, "attachment_placement", "'head' or 'tail'")
+        for name in ("contributor_timeout", "decision_timeout", "approval_timeout", "tool_timeout"):
+            _number(self, name, above=0, optional=True)
+        _number(self, "max_result_chars", low=256, whole=True)
+        _number(self, "keep_runs", low=0, whole=True)
+        if not isinstance(self.run, RunConfig):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _refuse(self, "run", "a RunConfig")
+
+
+def _number(
+    config: Any,
+    name: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    whole: bool = False,
+    optional: bool = False,
+) -> None:
+    """Check one numeric field; raises `ConfigError` that names field, value and range."""
+    value = getattr(config, name)
+    if value is None and optional:
+        return
+    kinds: tuple[type, ...] = (int,) if whole else (int, float)
+    good = isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
+    good = good and (low is None or value >= low) and (high is None or value <= high)
+    if not (good and (above is None or value > above)):
+        parts = ["a whole number" if whole else "a number"]
+        parts += [f"≥ {low}"] * (low is not None) + [f"≤ {high}"] * (high is not None)
+        parts += [f"> {above}"] * (above is not None) + ["or None"] * optional
+        raise _refuse(config, name, " ".join(parts))
+
+
+def _refuse(config: Any, name: str, wanted: str) -> ConfigError:
+    value = getattr(config, name)
+    return ConfigError(f"{type(config).__name__}.{name}={value!r}: must be {wanted}")

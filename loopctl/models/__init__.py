@@ -1,0 +1,1 @@
+"""Talking to models: the client protocol, resilience, and one folder for each dialect."""

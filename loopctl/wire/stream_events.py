@@ -1,0 +1,80 @@
+"""What a dialect's stream is turned into: the events that the accumulator reads (MOD-4).
+
+A part of the reply is addressed by `(kind, index)`. `PartStart` may be left out: a delta for a
+part not seen before opens it. `PartStop` is optional too; a part that is still open when the
+output limit cuts the reply is the one that was cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from loopctl.replies import StopReason
+from loopctl.usage import Usage
+
+PartKind: TypeAlias = Literal["text", "thinking", "tool_call"]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStart:
+    """The provider has begun: the ids and the model that it named."""
+
+    model: str | None = None
+    response_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartStart:
+    """A part begins. `id` and `name` for tool calls; `redacted` and `field` for thinking."""
+
+    kind: PartKind
+    index: int
+    id: str | None = None
+    name: str | None = None
+    redacted: bool = False
+    field: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartDelta:
+    """More of a part: text, thinking text or argument JSON in `text`; a piece of a signature."""
+
+    kind: PartKind
+    index: int
+    text: str = ""
+    signature: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartStop:
+    """A part is complete."""
+
+    kind: PartKind
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """Token counts so far; cumulative reports of one reply are merged by their maximum (MOD-10)."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why the model stopped; `refusal` is the provider's explanation when it refused."""
+
+    reason: StopReason
+    raw: str | None = None
+    refusal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStop:
+    """The dialect's own terminal signal: without it nothing is success (MOD-8)."""
+
+
+StreamEvent: TypeAlias = (
+    MessageStart | PartStart | PartDelta | PartStop | UsageReport | Stop | MessageStop
+)
