@@ -10,7 +10,6 @@ import asyncio
 import math
 
 import anyio
-import sniffio
 
 
 def cancellation_pending(baseline: int = 0) -> bool:
@@ -26,7 +25,8 @@ def cancellation_pending(baseline: int = 0) -> bool:
 
 def native_cancellations() -> int:
     """How many unanswered `Task.cancel()` requests the current asyncio task has; 0 elsewhere."""
-    if sniffio.current_async_library() != "asyncio":
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
         return 0
-    task = asyncio.current_task()
     return task.cancelling() if task is not None else 0
