@@ -1,0 +1,601 @@
+"""LoopMachine: what a run does next. Decisions only (ENG-1 … ENG-8).
+
+The machine does no IO, awaits nothing, reads no clock and draws no random number. The driver asks
+`next_step`, does that one thing, and feeds back what came of it. `TRANSITIONS` is the whole law:
+a state lists the feeds that it takes and the states that each may lead to; anything else raises.
+
+The conversation is one list with a split: history (committed) in front of it, pending (the
+messages of the run in flight) behind it. To settle a run is to move the split, or to drop what
+stands behind it; nothing is ever copied from one place to another and lost on the way (ENG-18).
+
+The lines of the window (CTX-31), with F the system prompt and the tool schemas, C the
+conversation, X the transients, W the window: B = F + C, P = B + X; the threshold T is crossed
+when strictly exceeded, the emergency line E (95 % of W) when reached; L is T with auto-compaction
+and E without it. The machine is fed F, C and X in tokens and measures nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+from loopctl._calls import interrupted, says_something, sort_calls
+from loopctl.errors import MachineError
+from loopctl.messages import Message, Role, ToolCallPart, ToolResultPart
+from loopctl.replies import ModelResponse, StopReason
+from loopctl.runs import Ending
+
+VERSION = (1, 0)
+"""Version of the document that `dump` writes: (major, minor). Additive fields keep the major."""
+
+EMERGENCY_PERCENT = 95
+LATCH_GROWTH_PERCENT = 5
+
+
+class State(str, Enum):
+    """Where a machine stands."""
+
+    START = "start"
+    AWAITING_MODEL = "awaiting_model"
+    AWAITING_TOOLS = "awaiting_tools"
+    AWAITING_COMPACTION = "awaiting_compaction"
+    TERMINAL = "terminal"
+
+
+TRANSITIONS: dict[State, dict[str, tuple[State, ...]]] = {
+    State.START: {
+        "begin": (State.AWAITING_MODEL,),
+        "replace": (State.START,),
+    },
+    State.AWAITING_MODEL: {
+        "measure": (State.AWAITING_MODEL,),
+        "weigh": (State.AWAITING_MODEL,),
+        "start_pass": (State.AWAITING_COMPACTION,),
+        "reply": (State.AWAITING_TOOLS, State.TERMINAL),
+        "cancel": (State.AWAITING_MODEL,),
+        "end": (State.TERMINAL,),
+    },
+    State.AWAITING_TOOLS: {
+        "results": (State.AWAITING_MODEL,),
+        "cancel": (State.AWAITING_TOOLS,),
+        "end": (State.TERMINAL,),
+    },
+    State.AWAITING_COMPACTION: {
+        "compacted": (State.AWAITING_MODEL,),
+        "no_pass": (State.AWAITING_MODEL,),
+        "cancel": (State.AWAITING_COMPACTION,),
+        "end": (State.TERMINAL,),
+    },
+    State.TERMINAL: {
+        "begin": (State.AWAITING_MODEL,),
+        "replace": (State.TERMINAL,),
+    },
+}
+"""State × feed → the states that it may lead to."""
+
+
+class CompactReason(str, Enum):
+    """Why a pass is due (CMP-2)."""
+
+    THRESHOLD = "threshold"
+    EMERGENCY = "emergency"
+    DEFERRAL = "deferral"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    """What the machine decides by. Passed in at every step, never stored (ENG-4).
+
+    `window` in tokens, 0 switches the lines off; `threshold` in per cent of it.
+    """
+
+    max_turns: int = 200
+    window: int = 0
+    threshold: float = 80
+    auto_compact: bool = True
+
+    @property
+    def soft_line(self) -> float:
+        """T, in tokens."""
+        return self.window * self.threshold / 100
+
+    @property
+    def emergency_line(self) -> float:
+        """E, in tokens."""
+        return self.window * EMERGENCY_PERCENT / 100
+
+    @property
+    def line(self) -> float:
+        """L, in tokens."""
+        return self.soft_line if self.auto_compact else self.emergency_line
+
+    def crosses(self, payload: float) -> bool:
+        """Whether a payload is over L: strictly for the threshold, at or over for E."""
+        return (
+            payload > self.soft_line
+            if self.auto_compact
+            else payload >= self.emergency_line
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
+    """Sizes in tokens: `fixed` is F, `conversation` is C, `transients` is X (`None` until the
+    contributors have been consulted at this boundary), `attachments` the part of X pinned."""
+
+    fixed: int = 0
+    conversation: int = 0
+    transients: int | None = None
+    attachments: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """How a run ended. `limit` and `used` are turns or tokens; `detail` is text for people."""
+
+    ending: Ending
+    limit: int | None = None
+    used: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    """Call the model for this turn. With the transients not yet weighed: consult, weigh, ask again."""
+
+    turn: int
+    over_line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CallTools:
+    """Run `calls`; `answered` are the results of calls that cannot run."""
+
+    turn: int
+    calls: tuple[ToolCallPart, ...]
+    answered: tuple[ToolResultPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """Shrink the conversation, leaving room for `reserve` tokens of transients."""
+
+    reason: CompactReason
+    reserve: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The run is over: feed this outcome to `end`, unless the machine is terminal already."""
+
+    outcome: Outcome
+
+
+Step: TypeAlias = CallModel | CallTools | Compact | Done
+
+
+class LoopMachine:
+    """The state of one session's conversation, and what its run in flight does next."""
+
+    __slots__ = (
+        "_answered",
+        "_cancelled",
+        "_completed_turns",
+        "_conversation",
+        "_figures",
+        "_last_transients",
+        "_latch",
+        "_messages",
+        "_outcome",
+        "_passes_here",
+        "_safe",
+        "_split",
+        "_state",
+        "_unfinished",
+        "_waiting",
+    )
+
+    def __init__(self, history: Iterable[Message] = ()) -> None:
+        self._messages: list[Message] = list(history)
+        self._split = len(self._messages)
+        self._state = State.START
+        self._unfinished = bool(self._messages) and self._messages[-1].role is Role.USER
+        self._outcome: Outcome | None = None
+        self._conversation: tuple[Message, ...] | None = None
+        self._latch: Figures | None = None
+        self._reset_run()
+
+    def _reset_run(self) -> None:
+        self._completed_turns = 0
+        self._safe = self._split
+        self._waiting: tuple[ToolCallPart, ...] = ()
+        self._answered: tuple[ToolResultPart, ...] = ()
+        self._cancelled = False
+        self._figures: Figures | None = None
+        self._last_transients = 0
+        self._passes_here = 0
+
+    # -- reading ------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """Where the machine stands."""
+        return self._state
+
+    @property
+    def turn(self) -> int:
+        """The turn in flight, or about to run; from 0 in each run."""
+        return self._completed_turns
+
+    @property
+    def history(self) -> tuple[Message, ...]:
+        """The committed messages."""
+        return tuple(self._messages[: self._split])
+
+    @property
+    def pending(self) -> tuple[Message, ...]:
+        """The messages of the run in flight."""
+        return tuple(self._messages[self._split :])
+
+    @property
+    def conversation(self) -> tuple[Message, ...]:
+        """History followed by pending: what the model will see. The same tuple until it changes."""
+        if self._conversation is None:
+            self._conversation = tuple(self._messages)
+        return self._conversation
+
+    @property
+    def waiting(self) -> tuple[ToolCallPart, ...]:
+        """The calls that are to run before the next model call."""
+        return self._waiting
+
+    @property
+    def figures(self) -> Figures | None:
+        """The sizes fed at this boundary, `None` before that."""
+        return self._figures
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the last run ended, `None` while one is in flight or none has been."""
+        return self._outcome
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether `begin(None)` has something to continue."""
+        return self._unfinished and self._outcome_allows_input()
+
+    def _outcome_allows_input(self) -> bool:
+        return self._state in (State.START, State.TERMINAL)
+
+    def latched(self, policy: Policy) -> bool:
+        """Whether a pass is held back because the last one did not help (CTX-32)."""
+        latch, now = self._latch, self._figures
+        if latch is None or now is None:
+            return latch is not None
+        grown = now.conversation - latch.conversation
+        return (
+            grown < policy.window * LATCH_GROWTH_PERCENT / 100
+            and now.fixed >= latch.fixed
+            and (now.transients is None or now.attachments >= latch.attachments)
+        )
+
+    def next_step(self, policy: Policy) -> Step:
+        """What to do now. Changes nothing: asked twice, it answers the same (ENG-3)."""
+        if self._state is State.TERMINAL:
+            assert self._outcome is not None
+            return Done(self._outcome)
+        if self._state is State.START:
+            raise MachineError("next_step", self._state.value)
+        if self._cancelled:
+            return Done(Outcome(ending="cancelled"))
+        if self._state is State.AWAITING_TOOLS:
+            return CallTools(self._completed_turns, self._waiting, self._answered)
+        if self._state is State.AWAITING_COMPACTION:
+            raise MachineError(
+                "next_step", self._state.value, "a pass is running; feed its result"
+            )
+        if self._completed_turns >= policy.max_turns:
+            return Done(Outcome(ending="max_turns", limit=policy.max_turns))
+        if policy.window and self._figures is not None:
+            return self._at_the_lines(policy, self._figures)
+        return CallModel(self._completed_turns)
+
+    def _at_the_lines(self, policy: Policy, now: Figures) -> Step:
+        """Steps 2 to 5 of CTX-31."""
+        bare = now.fixed + now.conversation
+        may_pass = self._passes_here == 0
+        if bare >= policy.emergency_line:
+            if may_pass:
+                return Compact(CompactReason.EMERGENCY, self._last_transients)
+            exceeded = Outcome(
+                ending="context_exceeded", used=bare, limit=policy.window
+            )
+            return Done(exceeded)
+        may_pass = may_pass and not self.latched(policy)
+        if policy.auto_compact and bare > policy.soft_line and may_pass:
+            return Compact(CompactReason.THRESHOLD, self._last_transients)
+        if now.transients is None:
+            return CallModel(self._completed_turns)
+        payload = bare + now.transients
+        if not policy.crosses(payload):
+            return CallModel(self._completed_turns)
+        if may_pass and not policy.crosses(now.fixed + now.transients):
+            return Compact(CompactReason.DEFERRAL, now.transients)
+        return CallModel(self._completed_turns, max(0, int(payload - policy.line)))
+
+    # -- feeding ------------------------------------------------------------------------------
+
+    def begin(self, input: Message | None) -> None:
+        """Start a run with a user message, or continue an unfinished one with `None`."""
+        self._check("begin")
+        if input is None:
+            if not self._unfinished:
+                raise MachineError(
+                    "begin", self._state.value, "there is no unfinished run"
+                )
+        elif (
+            input.role is not Role.USER
+            or input.results
+            or not says_something(input.parts)
+        ):
+            reason = "a run's input is a user message with text or images"
+            raise MachineError("begin", self._state.value, reason)
+        self._reset_run()
+        self._outcome = None
+        self._unfinished = False
+        if input is not None:
+            self._append(input)
+        self._safe = len(self._messages)
+        self._state = State.AWAITING_MODEL
+
+    def replace(self, history: Iterable[Message]) -> None:
+        """Set the history by hand, between runs."""
+        self._check("replace")
+        self._messages = list(history)
+        self._conversation = None
+        self._split = self._safe = len(self._messages)
+        self._unfinished = bool(self._messages) and self._messages[-1].role is Role.USER
+        self._latch = None
+
+    def measure(self, *, fixed: int, conversation: int) -> None:
+        """Feed F and C of this boundary, in tokens."""
+        self._check("measure")
+        attachments = self._figures.attachments if self._figures else 0
+        self._figures = Figures(
+            fixed=fixed, conversation=conversation, attachments=attachments
+        )
+
+    def weigh(self, transients: int, *, attachments: int = 0) -> None:
+        """Feed X of this boundary, in tokens, after `measure`."""
+        self._check("weigh")
+        if self._figures is None:
+            raise MachineError("weigh", self._state.value, "measure before you weigh")
+        self._figures = Figures(
+            fixed=self._figures.fixed,
+            conversation=self._figures.conversation,
+            transients=transients,
+            attachments=attachments,
+        )
+
+    def start_pass(self) -> None:
+        """A pass begins; feed `compacted` or `no_pass` next."""
+        self._check("start_pass")
+        self._passes_here += 1
+        self._state = State.AWAITING_COMPACTION
+
+    def compacted(
+        self,
+        history: Iterable[Message],
+        pending: Iterable[Message],
+        *,
+        policy: Policy,
+        fixed: int,
+        conversation: int,
+        reserve: int = 0,
+    ) -> None:
+        """A pass shrank the messages to these; figures are those measured afterwards (CMP-8)."""
+        self._check("compacted")
+        head = list(history)
+        self._messages = [*head, *pending]
+        self._conversation = None
+        self._split = len(head)
+        self._safe = len(self._messages)
+        self._figures = Figures(fixed=fixed, conversation=conversation)
+        failed = policy.crosses(fixed + conversation + reserve)
+        self._latch = self._figures if failed else None
+        self._state = State.AWAITING_MODEL
+
+    def no_pass(self) -> None:
+        """A pass changed nothing or failed: the messages stay, and no pass is tried soon."""
+        self._check("no_pass")
+        self._latch = self._figures
+        self._state = State.AWAITING_MODEL
+
+    def reply(self, response: ModelResponse, offered: Mapping[str, str]) -> None:
+        """Feed the model's reply; `offered` maps each offered tool to its expected fields.
+
+        A reply with calls waits for tools; one without completes the run, and so does one that a
+        refusal or a filter stopped, as refused. Calls to unknown names, with unusable arguments,
+        or cut off by the output limit are answered here and never dispatched (ENG-5, MOD-13).
+        """
+        self._check("reply")
+        if response.message.role is not Role.ASSISTANT:
+            raise MachineError(
+                "reply", self._state.value, "a reply is an assistant message"
+            )
+        if response.stop_reason in (StopReason.REFUSAL, StopReason.FILTER):
+            said = response.refusal or response.message.text
+            self._finish(Outcome(ending="refused", detail=said))
+            return
+        message, waiting, answered = sort_calls(
+            response.message, offered, self._completed_turns
+        )
+        self._last_transients = (self._figures and self._figures.transients) or 0
+        if message.calls:
+            self._append(message)
+            self._waiting, self._answered = waiting, answered
+            self._state = State.AWAITING_TOOLS
+            return
+        if says_something(message.parts):
+            self._append(message)
+        self._finish(Outcome(ending="completed"))
+
+    def results(self, results: Sequence[ToolResultPart]) -> None:
+        """Feed the results of all waiting calls, in any order; they are stored in call order."""
+        self._check("results")
+        by_id = {result.call_id: result for result in results}
+        wanted = {call.id for call in self._waiting}
+        if by_id.keys() != wanted or len(results) != len(by_id):
+            reason = (
+                f"results for {sorted(by_id)} do not answer the calls {sorted(wanted)}"
+            )
+            raise MachineError("results", self._state.value, reason)
+        self._close_turn(by_id)
+        self._state = State.AWAITING_MODEL
+
+    def cancel(self) -> None:
+        """From now on the next step is to end as cancelled."""
+        self._check("cancel")
+        self._cancelled = True
+
+    def end(self, outcome: Outcome, results: Iterable[ToolResultPart] = ()) -> None:
+        """End the run and settle its messages (ENG-18).
+
+        `results` are those of calls that had finished; the others are answered as interrupted.
+        """
+        self._check("end")
+        if self._state is State.AWAITING_TOOLS:
+            wanted = {call.id for call in self._waiting}
+            done = {
+                result.call_id: result for result in results if result.call_id in wanted
+            }
+            for call in self._waiting:
+                done.setdefault(call.id, interrupted(call))
+            self._close_turn(done)
+        self._finish(outcome)
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _check(self, feed: str) -> None:
+        if feed not in TRANSITIONS[self._state]:
+            raise MachineError(feed, self._state.value)
+
+    def _append(self, message: Message) -> None:
+        self._messages.append(message)
+        self._conversation = None
+
+    def _close_turn(self, by_id: dict[str, ToolResultPart]) -> None:
+        by_id.update((result.call_id, result) for result in self._answered)
+        calls = self._messages[-1].calls
+        self._append(Message(Role.USER, [by_id[call.id] for call in calls]))
+        self._safe = len(self._messages)
+        self._waiting, self._answered = (), ()
+        self._completed_turns += 1
+        self._figures = None
+        self._passes_here = 0
+
+    def _finish(self, outcome: Outcome) -> None:
+        """Move the split to where the run may be committed, drop what stands behind it."""
+        if outcome.ending == "completed":
+            keep = len(self._messages)
+        elif outcome.ending == "context_exceeded":
+            keep = self._split
+        elif outcome.ending == "cancelled" or self._completed_turns > 0:
+            keep = self._safe
+        else:
+            keep = self._split
+        if keep < len(self._messages):
+            del self._messages[keep:]
+            self._conversation = None
+        last = self._messages[-1].role if keep else Role.ASSISTANT
+        self._unfinished = outcome.ending != "completed" and last is Role.USER
+        self._split = self._safe = keep
+        self._waiting, self._answered = (), ()
+        self._outcome = outcome
+        self._state = State.TERMINAL
+
+    # -- documents ----------------------------------------------------------------------------
+
+    def dump(self) -> dict[str, Any]:
+        """The machine as plain JSON types; `load` gives one that decides identically (ENG-7)."""
+        return {
+            "version": list(VERSION),
+            "state": self._state.value,
+            "messages": [message.to_json() for message in self._messages],
+            "split": self._split,
+            "safe": self._safe,
+            "completed_turns": self._completed_turns,
+            "waiting": [call.id for call in self._waiting],
+            "answered": [
+                Message.user(item).to_json()["parts"][0] for item in self._answered
+            ],
+            "cancelled": self._cancelled,
+            "figures": None if self._figures is None else asdict(self._figures),
+            "last_transients": self._last_transients,
+            "passes_here": self._passes_here,
+            "latch": None if self._latch is None else asdict(self._latch),
+            "outcome": None if self._outcome is None else asdict(self._outcome),
+            "unfinished": self._unfinished,
+        }
+
+    @classmethod
+    def load(cls, document: Mapping[str, Any]) -> LoopMachine:
+        """Restore what `dump` wrote. Unknown fields are ignored, missing ones take their default.
+
+        Raises `ValueError` for a document of a newer major version, or for none of ours.
+        """
+        version = document.get("version")
+        if (
+            not isinstance(version, (list, tuple))
+            or not version
+            or type(version[0]) is not int
+        ):
+            raise ValueError("not a machine: the document has no version")
+        if version[0] > VERSION[0]:
+            raise ValueError(
+                f"this document is of version {version[0]}; this loopctl reads up to {VERSION[0]}:"
+                " install a newer loopctl"
+            )
+        try:
+            return cls._restore(document)
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"not a machine: {type(error).__name__} {error}"
+            ) from error
+
+    @classmethod
+    def _restore(cls, document: Mapping[str, Any]) -> LoopMachine:
+        machine = cls(Message.from_json(item) for item in document["messages"])
+        machine._state = State(document["state"])
+        machine._split = int(document["split"])
+        machine._safe = int(document.get("safe", machine._split))
+        machine._completed_turns = int(document.get("completed_turns", 0))
+        wanted = set(document.get("waiting", ()))
+        calls = machine._messages[-1].calls if wanted else ()
+        machine._waiting = tuple(call for call in calls if call.id in wanted)
+        answered = Message.from_json(
+            {"role": "user", "parts": document.get("answered", ())}
+        )
+        machine._answered = answered.results
+        machine._cancelled = bool(document.get("cancelled", False))
+        machine._figures = _figures(document.get("figures"))
+        machine._last_transients = int(document.get("last_transients", 0))
+        machine._passes_here = int(document.get("passes_here", 0))
+        machine._latch = _figures(document.get("latch"))
+        outcome = document.get("outcome")
+        known = Outcome.__dataclass_fields__
+        machine._outcome = outcome and Outcome(
+            **{k: v for k, v in outcome.items() if k in known}
+        )
+        machine._unfinished = bool(document.get("unfinished", machine._unfinished))
+        return machine
+
+
+def _figures(document: Mapping[str, Any] | None) -> Figures | None:
+    if document is None:
+        return None
+    return Figures(
+        **{k: v for k, v in document.items() if k in Figures.__dataclass_fields__}
+    )
