@@ -18,7 +18,7 @@ def cancellation_pending(baseline: int = 0) -> bool:
     `baseline` is `native_cancellations()` from before the work began: requests that are older
     than the work do not count.
     """
-    if anyio.get_current_effective_deadline() == -math.inf:
+    if anyio.current_effective_deadline() == -math.inf:
         return True
     return native_cancellations() > baseline
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from types import TracebackType
+from typing import Self
 
 import anyio
 
@@ -25,7 +26,7 @@ class Deadline:
         self.scope = anyio.CancelScope()
         self._left: float | None = None
 
-    def __enter__(self) -> Deadline:
+    def __enter__(self) -> Self:
         if self.seconds is not None:
             self.scope.deadline = anyio.current_time() + self.seconds
         self.scope.__enter__()

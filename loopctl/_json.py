@@ -23,7 +23,7 @@ from typing import Any, TypeAlias, cast
 
 from pydantic import BaseModel
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """A plain JSON value."""
 
 MAX_DEPTH = 64
@@ -131,7 +131,7 @@ def _drop_trailing_commas(text: str) -> str:
 
 
 def _plain(value: Any, above: tuple[int, ...], depth: int) -> Json:
-    if value is None or isinstance(value, (bool, str)) and type(value) in (bool, str):
+    if value is None or type(value) in (bool, str):
         return cast("Json", value)
     if isinstance(value, enum.Enum):
         return _plain(value.value, above, depth)
@@ -157,7 +157,7 @@ def _scalar(value: Any) -> str | None:
     if isinstance(value, (decimal.Decimal, uuid.UUID, datetime.timedelta, pathlib.PurePath)):
         return str(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
-        data = bytes(value)
+        data = bytes(cast("bytes", value))
         try:
             return data.decode()
         except UnicodeDecodeError:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, get_args
+from types import NoneType
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from loopctl.errors import ConfigError
 
@@ -41,9 +42,14 @@ class RequestOptions:
     extra_body: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.stop, str):
-            raise ConfigError(f"stop={self.stop!r}: give a tuple of strings")
+        if isinstance(cast(object, self.stop), str):
+            raise _refuse(self, "stop", "a tuple of strings")
         object.__setattr__(self, "stop", tuple(self.stop))
+        for name in ("model", "tool_choice"):
+            _kind(self, name, (str, NoneType), "a string or None")
+        for name in ("response_schema", "extra_body"):
+            _kind(self, name, (Mapping, NoneType), "a mapping or None")
+        _kind(self, "strict_tools", bool, "True or False")
         _number(self, "max_output_tokens", low=1, whole=True, optional=True)
         _number(self, "temperature", low=0, high=2, optional=True)
         efforts = get_args(ThinkingEffort)
@@ -67,6 +73,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         _number(self, "max_turns", low=1, whole=True)
         _number(self, "max_concurrency", low=1, whole=True)
+        _kind(self, "parallel_tools", bool, "True or False")
+        _kind(self, "options", RequestOptions, "RequestOptions")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,34 +107,40 @@ class SessionConfig:
             _number(self, name, above=0, optional=True)
         _number(self, "max_result_chars", low=256, whole=True)
         _number(self, "keep_runs", low=0, whole=True)
-        if not isinstance(self.run, RunConfig):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise _refuse(self, "run", "a RunConfig")
+        _kind(self, "strict_plugins", bool, "True or False")
+        _kind(self, "working_folder", (str, NoneType), "a string or None")
+        _kind(self, "run", RunConfig, "a RunConfig")
 
 
 def _number(
     config: Any,
     name: str,
     *,
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
+    low: float = -math.inf,
+    high: float = math.inf,
+    above: float = -math.inf,
     whole: bool = False,
     optional: bool = False,
 ) -> None:
-    """Check one numeric field; raises `ConfigError` that names field, value and range."""
-    value = getattr(config, name)
+    """Check one finite number; raises `ConfigError` that names field, value and range."""
+    value: Any = getattr(config, name)
     if value is None and optional:
         return
-    kinds: tuple[type, ...] = (int,) if whole else (int, float)
-    good = isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
-    good = good and (low is None or value >= low) and (high is None or value <= high)
-    if not (good and (above is None or value > above)):
-        parts = ["a whole number" if whole else "a number"]
-        parts += [f"≥ {low}"] * (low is not None) + [f"≤ {high}"] * (high is not None)
-        parts += [f"> {above}"] * (above is not None) + ["or None"] * optional
-        raise _refuse(config, name, " ".join(parts))
+    is_number = type(value) is int or (type(value) is float and not whole)
+    if is_number and low <= value <= high and above < value < math.inf:
+        return
+    wanted = ["a whole number" if whole else "a number"]
+    wanted += [f"≥ {low}"] * (low > -math.inf) + [f"≤ {high}"] * (high < math.inf)
+    wanted += [f"> {above}"] * (above > -math.inf) + ["or None"] * optional
+    raise _refuse(config, name, " ".join(wanted))
 
 
-def _refuse(config: Any, name: str, wanted: str) -> ConfigError:
-    value = getattr(config, name)
+def _kind(config: object, name: str, kind: type | tuple[type, ...], wanted: str) -> None:
+    """Check the type of one field."""
+    if not isinstance(getattr(config, name), kind):
+        raise _refuse(config, name, wanted)
+
+
+def _refuse(config: object, name: str, wanted: str) -> ConfigError:
+    value: object = getattr(config, name)
     return ConfigError(f"{type(config).__name__}.{name}={value!r}: must be {wanted}")

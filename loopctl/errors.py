@@ -51,7 +51,7 @@ class LoopError(Exception):
     """The root of loopctl's errors."""
 
     recoverable: ClassVar[bool] = False
-    run: Run | None = None
+    run: Run[Any] | None = None
     """The run that this error ended, if it ended one."""
 
 
@@ -126,7 +126,8 @@ class MaxTurnsExceeded(RunError):
     def __init__(self, limit: int) -> None:
         self.limit = limit
         super().__init__(
-            f"no answer after {limit} turns; run(None) continues, RunConfig(max_turns=…) allows more"
+            f"no answer after {limit} turns; run(None) continues,"
+            " RunConfig(max_turns=…) allows more"
         )
 
 
@@ -184,7 +185,8 @@ class FallbackExhausted(RunError):
 
     def __init__(self, causes: tuple[Exception, ...]) -> None:
         self.causes = causes
-        super().__init__(f"all {len(causes)} models failed; the last: {causes[-1] if causes else ''}")
+        last = f"; the last: {causes[-1]}" if causes else ""
+        super().__init__(f"all {len(causes)} models failed{last}")
 
 
 class LoopDetected(RunError):

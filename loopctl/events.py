@@ -277,7 +277,10 @@ def to_json(event: Event) -> str:
 
 
 def from_json(text: str) -> Event:
-    """Load one line of `to_json`. Unknown fields are ignored, an unknown `type` is a `ValueError`."""
+    """Load one line of `to_json`. Unknown fields are ignored.
+
+    Raises `ValueError` for an unknown `type` and for text that is no event.
+    """
     document = _json.parse_object(text) or {}
     kind = KINDS.get(document.get("type", ""))
     if kind is None:
@@ -324,6 +327,10 @@ def _messages(value: Any) -> tuple[Message, ...]:
     return tuple(Message.from_json(item) for item in value)
 
 
+def _usage(value: Any) -> Usage | None:
+    return None if value is None else Usage.from_json(value)
+
+
 def _call(value: Any) -> Any:
     return Message.from_json({"role": "assistant", "parts": [value]}).parts[0]
 
@@ -338,7 +345,7 @@ _LOADERS: dict[str, Any] = {
     "messages": _messages,
     "call": _call,
     "result": _result,
-    "usage": lambda value: None if value is None else Usage.from_json(value),
+    "usage": _usage,
     "stop_reason": StopReason,
     "ids": tuple,
 }

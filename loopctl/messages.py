@@ -10,13 +10,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import Any, Literal, TypeAlias, cast
 
 from loopctl import _json
 
 
-class Role(str, Enum):
+class Role(StrEnum):
     """Who speaks. Tool results are said by the user's side."""
 
     USER = "user"
@@ -106,7 +106,7 @@ ToolOutcome: TypeAlias = Literal["executed", "denied", "interrupted", "not_run"]
 not be run at all. Only the engine sets it, so a tool's own words cannot imitate a denial."""
 
 Retention: TypeAlias = Literal["durable", "requery"]
-"""How compaction may treat a result: never clear it, or clear it last because asking again works."""
+"""How compaction may treat a result: never clear it, or clear it last: asking again works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,12 @@ class ToolResultPart:
     retention: Retention | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.content, str):
-            object.__setattr__(self, "content", tuple(self.content))
+        if isinstance(self.content, str):
+            return
+        object.__setattr__(self, "content", tuple(self.content))
+        for part in cast("tuple[object, ...]", self.content):
+            if not isinstance(part, (TextPart, ImagePart)):
+                raise TypeError(f"a tool result cannot hold a {type(part).__name__}")
 
     @property
     def text(self) -> str:
@@ -241,13 +245,13 @@ def _part_to_json(part: Part) -> dict[str, Any]:
         case ThinkingPart():
             return _without_defaults({"type": "thinking", "text": part.text}, part, _THINKING)
         case ToolCallPart():
-            document = {"type": "tool_call", "id": part.id, "name": part.name}
+            document: dict[str, Any] = {"type": "tool_call", "id": part.id, "name": part.name}
             document["arguments"] = part.arguments
             return _without_defaults(document, part, {"unusable": None, "truncated": False})
         case ToolResultPart():
             content = part.content
             document = {"type": "tool_result", "call_id": part.call_id, "name": part.name}
-            document["content"] = (  # type: ignore[assignment]
+            document["content"] = (
                 content if isinstance(content, str) else [_part_to_json(item) for item in content]
             )
             return _without_defaults(document, part, _RESULT)
@@ -293,7 +297,7 @@ def _part_from_json(document: Mapping[str, Any]) -> Part:
     if kind == "tool_result":
         content = document["content"]
         if not isinstance(content, str):
-            content = tuple(_part_from_json(item) for item in content)
+            content = tuple(cast(Any, _part_from_json(item)) for item in content)
         known = {name: document[name] for name in _RESULT if name in document}
         return ToolResultPart(document["call_id"], document["name"], content, **known)
     raise ValueError(f"not a message: unknown part type {kind!r}")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from loopctl.messages import Message
 from loopctl.usage import Usage
 
 
-class StopReason(str, Enum):
+class StopReason(StrEnum):
     """Why the model stopped. Providers' own words are mapped to these; others are `UNKNOWN`."""
 
     END = "end"
