@@ -13,6 +13,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import itertools
 import json
 import math
 import pathlib
@@ -29,32 +30,41 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 MAX_DEPTH = 64
 """How deep `to_plain` follows nested values before it writes their type instead."""
 
+MAX_ITEMS = 100_000
+"""How many values `to_plain` takes from an iterable, which may have no end."""
+
+MAX_BITS = 4_096
+"""Longer integers are written in hexadecimal, as text: Python refuses to print or read them."""
+
 
 def dumps(value: Any) -> str:
     """Encode plain JSON as compact text; `loads` gives an equal value back."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
-    return text
+    text = _text(value)
+    return text if text.isascii() else _SURROGATE.sub(_escape, text)
 
 
 def wire(value: Any) -> bytes:
     """Encode plain JSON as UTF-8 for a server; lone surrogates become U+FFFD."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = _text(value)
     try:
         return text.encode()
     except UnicodeEncodeError:
-        return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text).encode()
+        return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", joined(text)).encode()
 
 
 def loads(text: str | bytes | bytearray) -> Any:
     """Decode JSON text; raises `ValueError` when it is none, or nested beyond reason."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_no_constant)
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
+
+
+def joined(text: str) -> str:
+    """Put together characters that a stream cut in two: pairs of surrogates become one."""
+    if text.isascii() or not _SURROGATE.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def parse_object(text: str) -> dict[str, Any] | None:
@@ -73,24 +83,15 @@ def repair_object(text: str) -> dict[str, Any] | None:
     characters inside strings, trailing commas. `None` when no object comes out. Text that stops
     in the middle is never completed: a call that was cut off must not run.
     """
-    candidate = text.strip()
-    fenced = _FENCE.fullmatch(candidate)
-    if fenced:
-        candidate = fenced.group(1).strip()
+    candidate = text
     for _ in range(2):
-        for attempt in (candidate, _drop_trailing_commas(candidate)):
-            try:
-                value = json.loads(attempt, strict=False)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(value, dict):
-                return cast("dict[str, Any]", value)
-            if isinstance(value, str):
-                candidate = value.strip()
-                break
-            return None
-        else:
-            return None
+        candidate = candidate.strip()
+        if fenced := _FENCE.fullmatch(candidate):
+            candidate = fenced.group(1)
+        value = _lenient(candidate)
+        if not isinstance(value, str):
+            return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+        candidate = value
     return None
 
 
@@ -104,54 +105,64 @@ def to_plain(value: Any) -> Json:
     return _plain(value, (), 0)
 
 
+_PLAIN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _FENCE = re.compile(r"```[A-Za-z0-9_-]*\s*\n?(.*?)\n?\s*```", re.DOTALL)
+# A string (closed or not) or a comma before a closing bracket; each character is read once.
+_COMMA = re.compile(r'"(?:[^"\\]|\\.|\\\Z)*+(?:"|\Z)|,(?=\s*[}\]])', re.DOTALL)
 
 
-def _drop_trailing_commas(text: str) -> str:
-    """Remove commas that stand before a closing bracket, outside strings."""
-    kept: list[str] = []
-    inside = escaped = False
-    for index, char in enumerate(text):
-        if inside:
-            if escaped:
-                escaped = False
-            elif char == "\\":
-                escaped = True
-            elif char == '"':
-                inside = False
-        elif char == '"':
-            inside = True
-        elif char == ",":
-            rest = text[index + 1 :].lstrip()
-            if rest[:1] in ("}", "]"):
-                continue
-        kept.append(char)
-    return "".join(kept)
+def _text(value: Any) -> str:
+    try:
+        return _PLAIN.encode(value)
+    except ValueError:  # NaN, an infinity, a cycle, an integer of thousands of digits
+        return _PLAIN.encode(to_plain(value))
+
+
+def _escape(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _lenient(text: str) -> Any:
+    """Decode with raw control characters, then also without trailing commas; `None` if neither."""
+    for attempt in (text, _COMMA.sub(lambda m: "" if m[0] == "," else m[0], text)):
+        try:
+            return json.loads(attempt, strict=False)
+        except (ValueError, RecursionError):
+            continue
+    return None
 
 
 def _plain(value: Any, above: tuple[int, ...], depth: int) -> Json:
     if value is None or type(value) in (bool, str):
         return cast("Json", value)
+    try:
+        scalar = _scalar(value)
+        if scalar is not None:
+            return scalar
+        if id(value) in above:
+            return f"<cycle: {type(value).__name__}>"
+        if depth >= MAX_DEPTH:
+            return f"<too deep: {type(value).__name__}>"
+        return _container(value, (*above, id(value)), depth + 1)
+    except Exception:
+        return f"<{type(value).__name__}>"
+
+
+def _scalar(value: Any) -> int | float | str | None:
+    """What is one JSON value by itself; `None` for anything else."""
     if isinstance(value, enum.Enum):
-        return _plain(value.value, above, depth)
+        return _scalar(value.value)
     if isinstance(value, str):
-        return str(value)
+        return str.__str__(value)
     if isinstance(value, int):
-        return int(value)
+        return int(value) if value.bit_length() <= MAX_BITS else hex(value)
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else str(value)
-    scalar = _scalar(value)
-    if scalar is not None:
-        return scalar
-    if id(value) in above:
-        return f"<cycle: {type(value).__name__}>"
-    if depth >= MAX_DEPTH:
-        return f"<too deep: {type(value).__name__}>"
-    return _container(value, (*above, id(value)), depth + 1)
-
-
-def _scalar(value: Any) -> str | None:
+        return float(value) if math.isfinite(value) else str(float(value))
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(value, (decimal.Decimal, uuid.UUID, datetime.timedelta, pathlib.PurePath)):
@@ -166,9 +177,10 @@ def _scalar(value: Any) -> str | None:
 
 
 def _container(value: Any, above: tuple[int, ...], depth: int) -> Json:
+    if isinstance(value, enum.Enum):
+        return _plain(value.value, above, depth)
     if isinstance(value, BaseModel):
-        fields = {name: getattr(value, name, None) for name in type(value).model_fields}
-        return _mapping({**fields, **(value.model_extra or {})}, above, depth)
+        return _mapping(_fields(value), above, depth)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         named = {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
         return _mapping(named, above, depth)
@@ -176,13 +188,20 @@ def _container(value: Any, above: tuple[int, ...], depth: int) -> Json:
         return _mapping(cast("Mapping[Any, Any]", value), above, depth)
     if isinstance(value, (set, frozenset)):
         items = [_plain(item, above, depth) for item in cast("frozenset[Any]", value)]
-        return sorted(items, key=lambda item: json.dumps(item, sort_keys=True))
+        return sorted(items, key=_PLAIN.encode)
     if isinstance(value, Iterable):
-        return [_plain(item, above, depth) for item in cast("Iterable[Any]", value)]
+        few = itertools.islice(cast("Iterable[Any]", value), MAX_ITEMS)
+        return [_plain(item, above, depth) for item in few]
+    return str(value)
+
+
+def _fields(model: BaseModel) -> dict[str, Any]:
+    """A model's fields as its own serialisers give them; as they are where those fail."""
     try:
-        return str(value)
+        return model.model_dump(warnings=False)
     except Exception:
-        return f"<{type(value).__name__}>"
+        fields = {name: getattr(model, name, None) for name in type(model).model_fields}
+        return {**fields, **(model.model_extra or {})}
 
 
 def _mapping(value: Mapping[Any, Any], above: tuple[int, ...], depth: int) -> Json:
@@ -194,10 +213,5 @@ def _mapping(value: Mapping[Any, Any], above: tuple[int, ...], depth: int) -> Js
 
 
 def _key(key: Any) -> str:
-    if isinstance(key, enum.Enum):
-        return _key(key.value)
-    if isinstance(key, str):
-        return str(key)
-    if key is None or isinstance(key, (bool, int, float)):
-        return json.dumps(key) if not isinstance(key, float) or math.isfinite(key) else str(key)
-    return _scalar(key) or str(key)
+    plain = _plain(key, (), 0)
+    return plain if isinstance(plain, str) else _PLAIN.encode(plain)

@@ -126,9 +126,10 @@ def _number(
     value: Any = getattr(config, name)
     if value is None and optional:
         return
-    is_number = type(value) is int or (type(value) is float and not whole)
-    if is_number and low <= value <= high and above < value < math.inf:
-        return
+    if type(value) is int or (type(value) is float and not whole):
+        number: float = value
+        if low <= number <= high and above < number < math.inf:
+            return
     wanted = ["a whole number" if whole else "a number"]
     wanted += [f"≥ {low}"] * (low > -math.inf) + [f"≤ {high}"] * (high < math.inf)
     wanted += [f"> {above}"] * (above > -math.inf) + ["or None"] * optional

@@ -54,6 +54,14 @@ class LoopError(Exception):
     run: Run[Any] | None = None
     """The run that this error ended, if it ended one."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The constructors take fields, not text, so a copy is made around them.
+        return (_blank, (type(self), self.args), self.__dict__)
+
+
+def _blank(kind: type[LoopError], args: tuple[Any, ...]) -> LoopError:
+    return kind.__new__(kind, *args)
+
 
 class ConfigError(LoopError, ValueError):
     """Something was configured that cannot work; the text says what would."""
@@ -242,16 +250,6 @@ class ModelError(LoopError):
         parts = [f"{where}: " if where else "", text, f" ({known})" if known else ""]
         return "".join(parts) + (f"; {self.hint}" if self.hint else "")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (type(self), self.upstream, dict(self.__dict__)))
-
-
-def _rebuild(kind: type[ModelError], upstream: str, state: dict[str, Any]) -> ModelError:
-    error = kind(upstream)
-    error.__dict__.update(state)
-    error.args = (error._text(),)  # pyright: ignore[reportPrivateUsage]
-    return error
-
 
 class AuthError(ModelError):
     """The key is missing, wrong or not allowed to do this."""
@@ -329,7 +327,8 @@ _SECRETS = re.compile(
     r"(?i)(bearer\s+)[A-Za-z0-9._~+/=-]{8,}"
     r"|\b((?:sk|pk|rk|gsk|xai|key)[-_])[A-Za-z0-9_-]{8,}"
     r"|\b(AIza)[0-9A-Za-z_-]{20,}"
-    r"|((?:api[-_]?key|authorization|token|secret|password)[\"']?\s*[:=]\s*[\"']?)[^\s\"',;&]{6,}"
+    r"|((?:[?&]key|api[-_]?key|authorization|token|secret|password)\\?[\"']?\s*[:=]\s*\\?[\"']?"
+    r"(?:(?:bearer|basic)\s+)?)[^\s\"'\\,;&]{6,}"
 )
 
 

@@ -282,9 +282,10 @@ def from_json(text: str) -> Event:
     Raises `ValueError` for an unknown `type` and for text that is no event.
     """
     document = _json.parse_object(text) or {}
-    kind = KINDS.get(document.get("type", ""))
+    name = document.get("type")
+    kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise ValueError(f"not an event: unknown type {document.get('type')!r}")
+        raise ValueError(f"not an event: unknown type {name!r}")
     known = {f.name: f for f in dataclasses.fields(kind)}
     try:
         return kind(**{n: _LOADERS.get(n, _same)(v) for n, v in document.items() if n in known})

@@ -33,6 +33,7 @@ class TextPart:
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"TextPart needs a str, got {type(self.text).__name__}")
+        object.__setattr__(self, "text", _json.joined(self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class ImagePart:
     data: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.data, (bytes, bytearray, memoryview)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"ImagePart needs bytes, got {type(self.data).__name__}")
         object.__setattr__(self, "data", bytes(self.data))
 
 
@@ -62,6 +65,9 @@ class ThinkingPart:
     model: str | None = None
     prefix: str | None = None
     kind: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", _json.joined(self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +128,7 @@ class ToolResultPart:
 
     def __post_init__(self) -> None:
         if isinstance(self.content, str):
+            object.__setattr__(self, "content", _json.joined(self.content))
             return
         object.__setattr__(self, "content", tuple(self.content))
         for part in cast("tuple[object, ...]", self.content):
@@ -229,6 +236,7 @@ def _arguments(given: str | Mapping[str, Any] | None, *, repair: bool) -> tuple[
         return _json.dumps(_json.to_plain(dict(given))), None
     if not given.strip():
         return "{}", None
+    given = _json.joined(given)
     if _json.parse_object(given) is not None:
         return given, None
     repaired = _json.repair_object(given) if repair else None
