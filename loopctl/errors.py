@@ -37,7 +37,7 @@ another try of the same call makes sense. An error that ended a run carries it a
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, Unpack
 
 if TYPE_CHECKING:
     from loopctl.messages import Message
@@ -215,8 +215,21 @@ class ToolRecoveryExhausted(RunError):
         super().__init__(f"tool {tool!r} still failed after {retries} retries")
 
 
+class _Facts(TypedDict, total=False):
+    provider: str | None
+    model: str | None
+    status: int | None
+    code: str | None
+    request_id: str | None
+    retry_after: float | None
+
+
 class ModelError(LoopError):
-    """A model call failed. `upstream` is the provider's own text, bounded and without secrets."""
+    """A model call failed.
+
+    `upstream` is the provider's own text, bounded and without secrets; `retry_after` the wait that
+    it asked for, in seconds.
+    """
 
     hint: ClassVar[str] = ""
 
@@ -229,6 +242,7 @@ class ModelError(LoopError):
         status: int | None = None,
         code: str | None = None,
         request_id: str | None = None,
+        retry_after: float | None = None,
     ) -> None:
         self.upstream = without_secrets(upstream)[:MAX_UPSTREAM_CHARS]
         self.provider = provider
@@ -236,6 +250,7 @@ class ModelError(LoopError):
         self.status = status
         self.code = code
         self.request_id = request_id
+        self.retry_after = retry_after
         super().__init__(self._text())
 
     def _text(self) -> str:
@@ -246,7 +261,7 @@ class ModelError(LoopError):
             f"request {self.request_id}" if self.request_id else "",
         ]
         known = ", ".join(fact for fact in facts if fact)
-        text = self.upstream or type(self).__doc__ or ""
+        text = self.upstream or (type(self).__doc__ or "").partition("\n")[0]
         parts = [f"{where}: " if where else "", text, f" ({known})" if known else ""]
         return "".join(parts) + (f"; {self.hint}" if self.hint else "")
 
@@ -258,10 +273,9 @@ class AuthError(ModelError):
 
 
 class RateLimitError(ModelError):
-    """Too many requests. `retry_after` is the wait that the provider asked for, in seconds."""
+    """Too many requests in too short a time."""
 
     recoverable = True
-    retry_after: float | None = None
 
 
 class QuotaError(ModelError):
@@ -274,14 +288,22 @@ class OverloadedError(ModelError):
     """The provider is overloaded."""
 
     recoverable = True
-    retry_after: float | None = None
 
 
 class ContextOverflowError(ModelError):
     """The prompt is longer than the model's window; `used` and `limit` in tokens if stated."""
 
-    used: int | None = None
-    limit: int | None = None
+    def __init__(
+        self,
+        upstream: str = "",
+        *,
+        used: int | None = None,
+        limit: int | None = None,
+        **facts: Unpack[_Facts],
+    ) -> None:
+        self.used = used
+        self.limit = limit
+        super().__init__(upstream, **facts)
 
 
 class BadRequestError(ModelError):
@@ -298,7 +320,6 @@ class ServerError(ModelError):
     """The provider failed inside."""
 
     recoverable = True
-    retry_after: float | None = None
 
 
 class ConnectError(ModelError):

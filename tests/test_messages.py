@@ -134,7 +134,8 @@ def test_text_leaves_out_what_is_not_text() -> None:
     call = ToolCallPart("1", "f")
     answer = Message.assistant(ThinkingPart("hm"), "a", call, "b")
     assert (answer.text, answer.calls, answer.results) == ("ab", (call,), ())
-    result = ToolResultPart("1", "f", [TextPart("x"), ImagePart("image/png", b""), TextPart("y")])  # type: ignore[arg-type]
+    parts = (TextPart("x"), ImagePart("image/png", b""), TextPart("y"))
+    result = ToolResultPart("1", "f", parts)
     said = Message.user(result, "c")
     assert (said.text, said.calls, said.results) == ("c", (), (result,))
     assert (result.text, ToolResultPart("1", "f", "z").text) == ("x\ny", "z")
@@ -188,7 +189,7 @@ def test_what_a_message_was_made_of_may_change_afterwards() -> None:
     data = bytearray(b"abc")
     content: list[Any] = [TextPart("x")]
     message = Message.assistant(*parts, ToolCallPart("1", "f", given_arguments))
-    image = ImagePart("image/png", data)
+    image = ImagePart("image/png", data)  # type: ignore[arg-type]
     result = ToolResultPart("1", "f", content)  # type: ignore[arg-type]
     parts.clear()
     given_arguments["a"].append(2)
