@@ -289,7 +289,7 @@ def from_json(text: str) -> Event:
     known = {f.name: f for f in dataclasses.fields(kind)}
     try:
         return kind(**{n: _LOADERS.get(n, _same)(v) for n, v in document.items() if n in known})
-    except (TypeError, KeyError, AttributeError) as error:
+    except (TypeError, LookupError, AttributeError) as error:
         raise ValueError(f"not a {kind.__name__}: {error}") from error
 
 
@@ -333,11 +333,11 @@ def _usage(value: Any) -> Usage | None:
 
 
 def _call(value: Any) -> Any:
-    return Message.from_json({"role": "assistant", "parts": [value]}).parts[0]
+    return Message.from_json({"role": "assistant", "parts": [value]}).calls[0]
 
 
 def _result(value: Any) -> Any:
-    return Message.from_json({"role": "user", "parts": [value]}).parts[0]
+    return Message.from_json({"role": "user", "parts": [value]}).results[0]
 
 
 _LOADERS: dict[str, Any] = {

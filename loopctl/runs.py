@@ -6,6 +6,7 @@ import datetime
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
+from loopctl import _json
 from loopctl.messages import Message, ToolCallPart, ToolResultPart
 from loopctl.replies import StopReason
 from loopctl.usage import Usage
@@ -76,7 +77,7 @@ class Run(Generic[T_co]):
         return {
             "id": self.id,
             "input": None if self.input is None else self.input.to_json(),
-            "output": self.output,
+            "output": _json.to_plain(self.output),
             "messages": [message.to_json() for message in self.messages],
             "turns": [_turn_to_json(turn) for turn in self.turns],
             "usage": self.usage.to_json(),

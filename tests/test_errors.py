@@ -140,7 +140,7 @@ def test_a_model_error_carries_what_the_provider_said(kind: type[ModelError]) ->
 @pytest.mark.parametrize("kind", MODEL)
 def test_a_model_error_without_upstream_text_explains_itself(kind: type[ModelError]) -> None:
     """MOD-11: an empty body is no reason for an empty message."""
-    assert len(str(kind())) > 20
+    assert len(str(kind())) > 10
 
 
 def test_rate_limits_and_failures_say_how_long_to_wait_if_known() -> None:

@@ -233,8 +233,9 @@ def test_no_arguments_are_an_empty_object(blank: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ['{"a": "b",}', '"{\\"a\\": \\"b\\"}"', "```json\n{\"a\": \"b\"}\n```", '{"a":\n"b",\n}']
-)  # fmt: skip
+    "text",
+    ['{"a": "b",}', '"{\\"a\\": \\"b\\"}"', '```json\n{"a": "b"}\n```', '{"a":\n"b",\n}'],
+)
 def test_known_slips_become_a_valid_object(text: str) -> None:
     """TOL-4, B20: what is replayed is always a valid object."""
     call = ToolCallPart("1", "f", text)
