@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import ipaddress
 import os
 import sys
 import sysconfig
@@ -72,12 +73,22 @@ class Watchdog:
             return
         if event == "socket.connect" and arguments[0].gettimeout() == 0:
             return
+        if event == "socket.getaddrinfo" and _is_address(arguments[0]):
+            return
         self.caught.append(f"{event}{arguments[1:] if event == 'socket.connect' else arguments}")
         raise BlockingCall(f"{self.caught[-1]} blocks the event loop; do it in a thread")
 
 
 def _in_event_loop() -> bool:
     return asyncio._get_running_loop() is not None or trio.lowlevel.in_trio_run()
+
+
+def _is_address(host: Any) -> bool:
+    """Whether nothing needs to be looked up."""
+    try:
+        return bool(ipaddress.ip_address(host))
+    except ValueError:
+        return host is None
 
 
 def _opened_by_loopctl() -> bool:
@@ -87,6 +98,8 @@ def _opened_by_loopctl() -> bool:
         name = frame.f_code.co_filename
         if name.startswith(LIBRARY):
             return True
+        if name.endswith("linecache.py"):  # the source lines of a traceback that is logged
+            return False
         if name.startswith("<frozen importlib") or SITE in name or not name.startswith(STDLIB):
             return False
         frame = frame.f_back  # type: ignore[assignment] # the loop ends at None
@@ -125,13 +138,13 @@ def no_threads_or_sockets_left() -> Iterator[None]:
     Threads that end by themselves get a bounded moment. Sockets are counted by the system
     (Linux); what only the garbage collector would close is a warning, and warnings are errors.
     """
-    threads = set(threading.enumerate())
+    threads = _threads()
     sockets = _sockets()
     yield
     gc.collect()
-    for thread in set(threading.enumerate()) - threads:
+    for thread in _threads() - threads:
         thread.join(timeout=5)
-    left = [thread.name for thread in set(threading.enumerate()) - threads]
+    left = [thread.name for thread in _threads() - threads]
     assert not left, f"threads left behind: {left}"
     assert not (_sockets() - sockets), "sockets left behind"
 
@@ -163,6 +176,11 @@ def _tasks() -> dict[int, str]:
         task: str(getattr(task.get_coro(), "__qualname__", "")) for task in asyncio.all_tasks()
     }
     return {id(t): t.get_name() for t, name in tasks.items() if name not in own_tasks}
+
+
+def _threads() -> set[threading.Thread]:
+    """The threads that exist, without those that trio keeps idle for ten seconds."""
+    return {t for t in threading.enumerate() if not t.name.startswith("Trio thread ")}
 
 
 def _sockets() -> set[str]:

@@ -1,10 +1,52 @@
 """What the tests of an agent need: a scripted model, a fixed clock, a server that misbehaves.
 
-Nothing here imports pytest, except `loopctl.testing.fixtures`, which pytest loads by
-`pytest_plugins = ["loopctl.testing.fixtures"]`.
+Nothing here imports pytest until it is asked for: `loopctl.testing.fixtures`, which pytest loads
+by `pytest_plugins = ["loopctl.testing.fixtures"]`, and the contract suites need it.
 """
 
+from loopctl.testing.byte_script import (
+    Close,
+    Reset,
+    Script,
+    Stall,
+    respond,
+    respond_json,
+    respond_sse,
+    sse,
+)
+from loopctl.testing.byte_server import (
+    ByteServer,
+    Playable,
+    ReceivedRequest,
+    ThreadedByteServer,
+    threaded,
+)
+from loopctl.testing.chat_replies import chat_chunk, chat_completion, chat_pieces, chat_reply
 from loopctl.testing.clock import FixedClock
 from loopctl.testing.scripted import Answer, Reply, ScriptedClient, call, stream_events
 
-__all__ = ["Answer", "FixedClock", "Reply", "ScriptedClient", "call", "stream_events"]
+__all__ = [
+    "Answer",
+    "ByteServer",
+    "Close",
+    "FixedClock",
+    "Playable",
+    "ReceivedRequest",
+    "Reply",
+    "Reset",
+    "Script",
+    "ScriptedClient",
+    "Stall",
+    "ThreadedByteServer",
+    "call",
+    "chat_chunk",
+    "chat_completion",
+    "chat_pieces",
+    "chat_reply",
+    "respond",
+    "respond_json",
+    "respond_sse",
+    "sse",
+    "stream_events",
+    "threaded",
+]

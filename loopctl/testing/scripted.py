@@ -42,7 +42,8 @@ _Function: TypeAlias = Callable[[ModelRequest], Answer | Awaitable[Answer]]
 Reply: TypeAlias = Answer | _Function
 """An answer, or a function of the request, sync or async, that gives one."""
 
-_Prepared: TypeAlias = ModelResponse | BaseException | type[BaseException]
+Prepared: TypeAlias = ModelResponse | BaseException | type[BaseException]
+"""An answer, ready to be returned or raised."""
 
 
 class ScriptedClient:
@@ -77,10 +78,10 @@ class ScriptedClient:
         self.context_window = context_window
         self.requests: list[ModelRequest] = []
         self._delta_chars = delta_chars
-        self._script: list[_Prepared | _Function] = [
+        self._script: list[Prepared | _Function] = [
             reply
             if callable(reply) and not isinstance(reply, type)
-            else _prepare(cast(Answer, reply), model)
+            else prepare(cast(Answer, reply), model)
             for reply in replies
         ]
 
@@ -116,7 +117,7 @@ class ScriptedClient:
             answer = reply(request)
             if inspect.isawaitable(answer):
                 answer = await answer
-            reply = _prepare(answer, self.model)
+            reply = prepare(answer, self.model)
             if isinstance(reply, ModelResponse):
                 return reply
         raise cast(BaseException, reply)
@@ -209,7 +210,8 @@ def stream_events(
     yield MessageStop()
 
 
-def _prepare(answer: Answer, model: str) -> _Prepared:
+def prepare(answer: Answer, model: str) -> Prepared:
+    """The response or exception that `answer` stands for, said by `model`."""
     if isinstance(answer, (ModelResponse, BaseException)):
         return answer
     if isinstance(answer, type):
