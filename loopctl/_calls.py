@@ -21,7 +21,7 @@ from loopctl.messages import (
 
 
 def says_something(parts: Iterable[Part]) -> bool:
-    """Whether parts hold what a provider would take as content: text that is not blank, an image."""
+    """Whether parts hold what a provider takes as content: text that is not blank, an image."""
     return any(
         part.text.strip() if isinstance(part, TextPart) else isinstance(part, ImagePart)
         for part in parts
@@ -29,19 +29,29 @@ def says_something(parts: Iterable[Part]) -> bool:
 
 
 def sort_calls(
-    message: Message, offered: Mapping[str, str], turn: int
+    message: Message, offered: Mapping[str, str], turn: int, *, cut: bool = False
 ) -> tuple[Message, tuple[ToolCallPart, ...], tuple[ToolResultPart, ...]]:
-    """The message as it is kept, the calls that may run, the results of those that may not."""
+    """The message as it is kept, the calls that may run, the results of those that may not.
+
+    `cut` says that the output limit ended the reply: nobody can tell whether a call that stands
+    last in it is whole, so it does not run. A call given twice under one id is one call.
+    """
     parts: list[Part] = []
     waiting: list[ToolCallPart] = []
     answered: list[ToolResultPart] = []
-    seen: set[str] = set()
+    given: set[ToolCallPart] = set()
+    taken: set[str] = set()
+    last = message.parts[-1] if cut and message.parts else None
     for part in message.parts:
         if isinstance(part, ToolCallPart):
-            call = _named(_identified(part, seen, turn), offered)
-            seen.add(call.id)
+            if part.id.strip() and part in given:
+                continue
+            given.add(part)
+            tool = offered_name(part.name, offered)
+            call = _kept(part, tool, _unique_id(part, message, taken, turn))
+            taken.add(call.id)
             parts.append(call)
-            refusal = _why_not(part, call, offered)
+            refusal = _why_not(part, tool, offered, cut=part.truncated or part is last)
             if refusal is None:
                 waiting.append(call)
             else:
@@ -55,54 +65,67 @@ def sort_calls(
     return kept, tuple(waiting), tuple(answered)
 
 
-def _identified(call: ToolCallPart, seen: set[str], turn: int) -> ToolCallPart:
-    """The call with an id that is not empty and not used before in its message."""
-    if call.id and call.id not in seen:
-        return call
-    number = len(seen)
-    while (fresh := f"call-{turn}-{number}") in seen:
-        number += 1
-    return _rewritten(call, fresh, call.name)
+def offered_name(name: str, offered: Mapping[str, str]) -> str | None:
+    """The offered tool that a model's spelling of a name means, `None` if there is none.
 
-
-def _named(call: ToolCallPart, offered: Mapping[str, str]) -> ToolCallPart:
-    """The call under a name that was offered, or else under one that every provider accepts."""
-    if call.name in offered:
-        return call
-    name = call.name.strip()
-    last = name.rpartition(".")[2]
-    for candidate in (name, last):
+    Blanks around it and the namespace that models put before it are forgiven, nothing else.
+    """
+    stripped = name.strip()
+    space, _, bare = stripped.rpartition(".")
+    for candidate in (name, stripped, bare if space in _NAMESPACES else stripped):
         if candidate in offered:
-            return _rewritten(call, call.id, candidate)
-    acceptable = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unknown"
-    return call if acceptable == call.name else _rewritten(call, call.id, acceptable)
+            return candidate
+    return None
 
 
-def _rewritten(call: ToolCallPart, call_id: str, name: str) -> ToolCallPart:
+_NAMESPACES = frozenset({"functions", "tools", "default_api"})
+"""What models are known to put before a tool's name."""
+
+_QUOTED_CHARS = 200
+"""How much of a model's own slip its answer quotes."""
+
+
+def _unique_id(call: ToolCallPart, message: Message, taken: set[str], turn: int) -> str:
+    """The id of a call, or one of ours where it is blank or used before in its message."""
+    if call.id.strip() and call.id not in taken:
+        return call.id
+    used = taken.union(other.id for other in message.calls)
+    number = len(taken)
+    while (fresh := f"call-{turn}-{number}") in used:
+        number += 1
+    return fresh
+
+
+def _kept(call: ToolCallPart, tool: str | None, call_id: str) -> ToolCallPart:
+    """The call as it is kept: under an offered name, or else one that every provider accepts."""
+    name = tool or re.sub(r"[^A-Za-z0-9_-]", "_", call.name.strip())[:64] or "unknown"
+    if name == call.name and call_id == call.id:
+        return call
     return ToolCallPart(call_id, name, call.arguments, call.unusable, call.truncated)
 
 
 def _why_not(
-    asked: ToolCallPart, call: ToolCallPart, offered: Mapping[str, str]
+    call: ToolCallPart, tool: str | None, offered: Mapping[str, str], *, cut: bool
 ) -> str | None:
     """Why a call cannot run, in words for the model; `None` if it can."""
-    if call.truncated:
+    if cut:
         return (
-            f"The call to {call.name} was truncated by the output limit and did not run."
-            " Send it again, shorter."
+            f"The call to {tool or _quote(call.name)} was truncated by the output limit and did"
+            " not run. Send it again, shorter."
         )
-    if call.name not in offered:
+    if tool is None:
         names = ", ".join(offered) or "none"
-        return f"There is no tool named {asked.name!r}. Available tools: {names}."
+        return f"There is no tool named {_quote(call.name)}. Available tools: {names}."
     if call.unusable is not None:
-        quoted = (
-            call.unusable if len(call.unusable) <= 200 else call.unusable[:200] + "…"
-        )
         return (
-            f"The arguments of {call.name} are not a JSON object: {quoted!r}."
-            f" Expected fields: {offered[call.name] or 'none'}."
+            f"The arguments of {tool} are not a JSON object: {_quote(call.unusable)}."
+            f" Expected fields: {offered[tool] or 'none'}."
         )
     return None
+
+
+def _quote(text: str) -> str:
+    return repr(text if len(text) <= _QUOTED_CHARS else text[:_QUOTED_CHARS] + "…")
 
 
 def _not_run(call: ToolCallPart, reason: str) -> ToolResultPart:
@@ -112,6 +135,4 @@ def _not_run(call: ToolCallPart, reason: str) -> ToolResultPart:
 def interrupted(call: ToolCallPart) -> ToolResultPart:
     """The result of a call that was stopped before it finished."""
     text = "Interrupted before it finished. Its effects are unknown; check before you repeat it."
-    return ToolResultPart(
-        call.id, call.name, text, is_error=True, outcome="interrupted"
-    )
+    return ToolResultPart(call.id, call.name, text, is_error=True, outcome="interrupted")

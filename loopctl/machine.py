@@ -16,13 +16,14 @@ and E without it. The machine is fed F, C and X in tokens and measures nothing i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any, TypeAlias
 
 from loopctl._calls import interrupted, says_something, sort_calls
-from loopctl.errors import MachineError
+from loopctl.errors import InvalidResponseError, MachineError
 from loopctl.messages import Message, Role, ToolCallPart, ToolResultPart
 from loopctl.replies import ModelResponse, StopReason
 from loopctl.runs import Ending
@@ -34,7 +35,7 @@ EMERGENCY_PERCENT = 95
 LATCH_GROWTH_PERCENT = 5
 
 
-class State(str, Enum):
+class State(StrEnum):
     """Where a machine stands."""
 
     START = "start"
@@ -76,7 +77,7 @@ TRANSITIONS: dict[State, dict[str, tuple[State, ...]]] = {
 """State × feed → the states that it may lead to."""
 
 
-class CompactReason(str, Enum):
+class CompactReason(StrEnum):
     """Why a pass is due (CMP-2)."""
 
     THRESHOLD = "threshold"
@@ -113,17 +114,18 @@ class Policy:
 
     def crosses(self, payload: float) -> bool:
         """Whether a payload is over L: strictly for the threshold, at or over for E."""
-        return (
-            payload > self.soft_line
-            if self.auto_compact
-            else payload >= self.emergency_line
-        )
+        if not self.window:
+            return False
+        return payload > self.line if self.auto_compact else payload >= self.line
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
-    """Sizes in tokens: `fixed` is F, `conversation` is C, `transients` is X (`None` until the
-    contributors have been consulted at this boundary), `attachments` the part of X pinned."""
+    """Sizes in tokens: `fixed` is F, `conversation` is C, `transients` is X.
+
+    X is `None` until the contributors have been consulted at this boundary; `attachments` is the
+    part of X that is pinned.
+    """
 
     fixed: int = 0
     conversation: int = 0
@@ -143,7 +145,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class CallModel:
-    """Call the model for this turn. With the transients not yet weighed: consult, weigh, ask again."""
+    """Call the model for this turn. X not yet weighed: consult, weigh, ask again first."""
 
     turn: int
     over_line: int = 0
@@ -181,16 +183,17 @@ class LoopMachine:
 
     __slots__ = (
         "_answered",
+        "_began",
         "_cancelled",
         "_completed_turns",
         "_conversation",
         "_figures",
+        "_last_attachments",
         "_last_transients",
         "_latch",
         "_messages",
         "_outcome",
         "_passes_here",
-        "_safe",
         "_split",
         "_state",
         "_unfinished",
@@ -205,16 +208,16 @@ class LoopMachine:
         self._outcome: Outcome | None = None
         self._conversation: tuple[Message, ...] | None = None
         self._latch: Figures | None = None
+        self._last_transients = 0
+        self._last_attachments = 0
         self._reset_run()
 
     def _reset_run(self) -> None:
         self._completed_turns = 0
-        self._safe = self._split
         self._waiting: tuple[ToolCallPart, ...] = ()
         self._answered: tuple[ToolResultPart, ...] = ()
         self._cancelled = False
         self._figures: Figures | None = None
-        self._last_transients = 0
         self._passes_here = 0
 
     # -- reading ------------------------------------------------------------------------------
@@ -240,11 +243,21 @@ class LoopMachine:
         return tuple(self._messages[self._split :])
 
     @property
+    def run_messages(self) -> tuple[Message, ...]:
+        """What the present or last run holds in the conversation, its input first."""
+        return tuple(self._messages[self._began :])
+
+    @property
     def conversation(self) -> tuple[Message, ...]:
         """History followed by pending: what the model will see. The same tuple until it changes."""
         if self._conversation is None:
             self._conversation = tuple(self._messages)
         return self._conversation
+
+    @property
+    def last_message(self) -> Message | None:
+        """The newest message of the conversation, `None` when there is none."""
+        return self._messages[-1] if self._messages else None
 
     @property
     def waiting(self) -> tuple[ToolCallPart, ...]:
@@ -264,10 +277,7 @@ class LoopMachine:
     @property
     def unfinished(self) -> bool:
         """Whether `begin(None)` has something to continue."""
-        return self._unfinished and self._outcome_allows_input()
-
-    def _outcome_allows_input(self) -> bool:
-        return self._state in (State.START, State.TERMINAL)
+        return self._unfinished and "begin" in TRANSITIONS[self._state]
 
     def latched(self, policy: Policy) -> bool:
         """Whether a pass is held back because the last one did not help (CTX-32)."""
@@ -275,11 +285,7 @@ class LoopMachine:
         if latch is None or now is None:
             return latch is not None
         grown = now.conversation - latch.conversation
-        return (
-            grown < policy.window * LATCH_GROWTH_PERCENT / 100
-            and now.fixed >= latch.fixed
-            and (now.transients is None or now.attachments >= latch.attachments)
-        )
+        return grown < policy.window * LATCH_GROWTH_PERCENT / 100
 
     def next_step(self, policy: Policy) -> Step:
         """What to do now. Changes nothing: asked twice, it answers the same (ENG-3)."""
@@ -293,9 +299,7 @@ class LoopMachine:
         if self._state is State.AWAITING_TOOLS:
             return CallTools(self._completed_turns, self._waiting, self._answered)
         if self._state is State.AWAITING_COMPACTION:
-            raise MachineError(
-                "next_step", self._state.value, "a pass is running; feed its result"
-            )
+            raise MachineError("next_step", self._state.value, "a pass is running; feed its result")
         if self._completed_turns >= policy.max_turns:
             return Done(Outcome(ending="max_turns", limit=policy.max_turns))
         if policy.window and self._figures is not None:
@@ -309,9 +313,7 @@ class LoopMachine:
         if bare >= policy.emergency_line:
             if may_pass:
                 return Compact(CompactReason.EMERGENCY, self._last_transients)
-            exceeded = Outcome(
-                ending="context_exceeded", used=bare, limit=policy.window
-            )
+            exceeded = Outcome(ending="context_exceeded", used=bare, limit=policy.window)
             return Done(exceeded)
         may_pass = may_pass and not self.latched(policy)
         if policy.auto_compact and bare > policy.soft_line and may_pass:
@@ -321,9 +323,9 @@ class LoopMachine:
         payload = bare + now.transients
         if not policy.crosses(payload):
             return CallModel(self._completed_turns)
-        if may_pass and not policy.crosses(now.fixed + now.transients):
+        if may_pass and now.fixed + now.transients < policy.line:
             return Compact(CompactReason.DEFERRAL, now.transients)
-        return CallModel(self._completed_turns, max(0, int(payload - policy.line)))
+        return CallModel(self._completed_turns, max(0, math.ceil(payload - policy.line)))
 
     # -- feeding ------------------------------------------------------------------------------
 
@@ -332,22 +334,14 @@ class LoopMachine:
         self._check("begin")
         if input is None:
             if not self._unfinished:
-                raise MachineError(
-                    "begin", self._state.value, "there is no unfinished run"
-                )
-        elif (
-            input.role is not Role.USER
-            or input.results
-            or not says_something(input.parts)
-        ):
+                raise MachineError("begin", self._state.value, "there is no unfinished run")
+        elif input.role is not Role.USER or input.results or not says_something(input.parts):
             reason = "a run's input is a user message with text or images"
             raise MachineError("begin", self._state.value, reason)
         self._reset_run()
         self._outcome = None
-        self._unfinished = False
         if input is not None:
             self._append(input)
-        self._safe = len(self._messages)
         self._state = State.AWAITING_MODEL
 
     def replace(self, history: Iterable[Message]) -> None:
@@ -355,17 +349,16 @@ class LoopMachine:
         self._check("replace")
         self._messages = list(history)
         self._conversation = None
-        self._split = self._safe = len(self._messages)
+        self._split = len(self._messages)
         self._unfinished = bool(self._messages) and self._messages[-1].role is Role.USER
         self._latch = None
 
     def measure(self, *, fixed: int, conversation: int) -> None:
         """Feed F and C of this boundary, in tokens."""
         self._check("measure")
-        attachments = self._figures.attachments if self._figures else 0
-        self._figures = Figures(
-            fixed=fixed, conversation=conversation, attachments=attachments
-        )
+        self._figures = self._measured(fixed, conversation)
+        if self._latch is not None and fixed < self._latch.fixed:
+            self._latch = None
 
     def weigh(self, transients: int, *, attachments: int = 0) -> None:
         """Feed X of this boundary, in tokens, after `measure`."""
@@ -378,6 +371,9 @@ class LoopMachine:
             transients=transients,
             attachments=attachments,
         )
+        self._last_transients, self._last_attachments = transients, attachments
+        if self._latch is not None and attachments < self._latch.attachments:
+            self._latch = None
 
     def start_pass(self) -> None:
         """A pass begins; feed `compacted` or `no_pass` next."""
@@ -401,38 +397,44 @@ class LoopMachine:
         self._messages = [*head, *pending]
         self._conversation = None
         self._split = len(head)
-        self._safe = len(self._messages)
-        self._figures = Figures(fixed=fixed, conversation=conversation)
+        self._figures = self._measured(fixed, conversation)
         failed = policy.crosses(fixed + conversation + reserve)
         self._latch = self._figures if failed else None
         self._state = State.AWAITING_MODEL
 
     def no_pass(self) -> None:
-        """A pass changed nothing or failed: the messages stay, and no pass is tried soon."""
+        """A pass changed nothing or failed: the messages stay, and no pass is tried soon.
+
+        The transients are to be weighed again: a deferred turn drops its first answers (CTX-31).
+        """
         self._check("no_pass")
-        self._latch = self._figures
+        if (now := self._figures) is not None:
+            self._figures = self._latch = self._measured(now.fixed, now.conversation)
         self._state = State.AWAITING_MODEL
 
     def reply(self, response: ModelResponse, offered: Mapping[str, str]) -> None:
         """Feed the model's reply; `offered` maps each offered tool to its expected fields.
 
-        A reply with calls waits for tools; one without completes the run, and so does one that a
-        refusal or a filter stopped, as refused. Calls to unknown names, with unusable arguments,
+        A reply with calls waits for tools; one without completes the run; one that a refusal or a
+        filter stopped ends it as refused. Calls to unknown names, with unusable arguments,
         or cut off by the output limit are answered here and never dispatched (ENG-5, MOD-13).
+        A reply that announces calls and holds none raises `InvalidResponseError`.
         """
         self._check("reply")
         if response.message.role is not Role.ASSISTANT:
-            raise MachineError(
-                "reply", self._state.value, "a reply is an assistant message"
-            )
+            raise MachineError("reply", self._state.value, "a reply is an assistant message")
         if response.stop_reason in (StopReason.REFUSAL, StopReason.FILTER):
             said = response.refusal or response.message.text
-            self._finish(Outcome(ending="refused", detail=said))
+            self._finish(Outcome(ending="refused", detail=said), self._completed_turns)
             return
+        if response.stop_reason is StopReason.TOOL_CALLS and not response.message.calls:
+            raise InvalidResponseError("the reply announces tool calls and holds none")
         message, waiting, answered = sort_calls(
-            response.message, offered, self._completed_turns
+            response.message,
+            offered,
+            self._completed_turns,
+            cut=response.stop_reason is StopReason.LENGTH,
         )
-        self._last_transients = (self._figures and self._figures.transients) or 0
         if message.calls:
             self._append(message)
             self._waiting, self._answered = waiting, answered
@@ -440,7 +442,7 @@ class LoopMachine:
             return
         if says_something(message.parts):
             self._append(message)
-        self._finish(Outcome(ending="completed"))
+        self._finish(Outcome(ending="completed"), self._completed_turns)
 
     def results(self, results: Sequence[ToolResultPart]) -> None:
         """Feed the results of all waiting calls, in any order; they are stored in call order."""
@@ -448,9 +450,7 @@ class LoopMachine:
         by_id = {result.call_id: result for result in results}
         wanted = {call.id for call in self._waiting}
         if by_id.keys() != wanted or len(results) != len(by_id):
-            reason = (
-                f"results for {sorted(by_id)} do not answer the calls {sorted(wanted)}"
-            )
+            reason = f"results for {sorted(by_id)} do not answer the calls {sorted(wanted)}"
             raise MachineError("results", self._state.value, reason)
         self._close_turn(by_id)
         self._state = State.AWAITING_MODEL
@@ -464,23 +464,28 @@ class LoopMachine:
         """End the run and settle its messages (ENG-18).
 
         `results` are those of calls that had finished; the others are answered as interrupted.
+        A turn counts as completed when all of its calls had finished.
         """
         self._check("end")
+        completed = self._completed_turns
         if self._state is State.AWAITING_TOOLS:
             wanted = {call.id for call in self._waiting}
-            done = {
-                result.call_id: result for result in results if result.call_id in wanted
-            }
+            done = {result.call_id: result for result in results if result.call_id in wanted}
+            completed += done.keys() == wanted
             for call in self._waiting:
                 done.setdefault(call.id, interrupted(call))
             self._close_turn(done)
-        self._finish(outcome)
+        self._finish(outcome, completed)
 
     # -- inside -------------------------------------------------------------------------------
 
     def _check(self, feed: str) -> None:
         if feed not in TRANSITIONS[self._state]:
             raise MachineError(feed, self._state.value)
+
+    def _measured(self, fixed: int, conversation: int) -> Figures:
+        """Figures of which X is not known yet; the attachments count as they last weighed."""
+        return Figures(fixed=fixed, conversation=conversation, attachments=self._last_attachments)
 
     def _append(self, message: Message) -> None:
         self._messages.append(message)
@@ -490,28 +495,32 @@ class LoopMachine:
         by_id.update((result.call_id, result) for result in self._answered)
         calls = self._messages[-1].calls
         self._append(Message(Role.USER, [by_id[call.id] for call in calls]))
-        self._safe = len(self._messages)
         self._waiting, self._answered = (), ()
         self._completed_turns += 1
         self._figures = None
         self._passes_here = 0
 
-    def _finish(self, outcome: Outcome) -> None:
-        """Move the split to where the run may be committed, drop what stands behind it."""
-        if outcome.ending == "completed":
+    def _finish(self, outcome: Outcome, turns: int) -> None:
+        """Commit what is pending, or take it back. `turns` is how many completed by themselves.
+
+        Nothing half-written is ever here: replies are fed whole, and open calls were answered by
+        `end`. A run that is taken back leaves an earlier unfinished one as it was.
+        """
+        ending = outcome.ending
+        if ending in ("completed", "cancelled") or (turns > 0 and ending != "context_exceeded"):
             keep = len(self._messages)
-        elif outcome.ending == "context_exceeded":
-            keep = self._split
-        elif outcome.ending == "cancelled" or self._completed_turns > 0:
-            keep = self._safe
         else:
             keep = self._split
         if keep < len(self._messages):
             del self._messages[keep:]
             self._conversation = None
-        last = self._messages[-1].role if keep else Role.ASSISTANT
-        self._unfinished = outcome.ending != "completed" and last is Role.USER
-        self._split = self._safe = keep
+        open_ended = keep > 0 and self._messages[-1].role is Role.USER
+        self._unfinished = (
+            outcome.ending != "completed"
+            and open_ended
+            and (keep > self._split or self._unfinished)
+        )
+        self._split = keep
         self._waiting, self._answered = (), ()
         self._outcome = outcome
         self._state = State.TERMINAL
@@ -525,15 +534,14 @@ class LoopMachine:
             "state": self._state.value,
             "messages": [message.to_json() for message in self._messages],
             "split": self._split,
-            "safe": self._safe,
+            "began": self._began,
             "completed_turns": self._completed_turns,
             "waiting": [call.id for call in self._waiting],
-            "answered": [
-                Message.user(item).to_json()["parts"][0] for item in self._answered
-            ],
+            "answered": [Message.user(item).to_json()["parts"][0] for item in self._answered],
             "cancelled": self._cancelled,
             "figures": None if self._figures is None else asdict(self._figures),
             "last_transients": self._last_transients,
+            "last_attachments": self._last_attachments,
             "passes_here": self._passes_here,
             "latch": None if self._latch is None else asdict(self._latch),
             "outcome": None if self._outcome is None else asdict(self._outcome),
@@ -546,56 +554,63 @@ class LoopMachine:
 
         Raises `ValueError` for a document of a newer major version, or for none of ours.
         """
-        version = document.get("version")
-        if (
-            not isinstance(version, (list, tuple))
-            or not version
-            or type(version[0]) is not int
-        ):
-            raise ValueError("not a machine: the document has no version")
-        if version[0] > VERSION[0]:
-            raise ValueError(
-                f"this document is of version {version[0]}; this loopctl reads up to {VERSION[0]}:"
-                " install a newer loopctl"
-            )
+        match document.get("version"):
+            case [int(major), *_] if major > VERSION[0]:
+                raise ValueError(
+                    f"this document is of version {major}; this loopctl reads up to {VERSION[0]}:"
+                    " install a newer loopctl"
+                )
+            case [int(), *_]:
+                pass
+            case _:
+                raise ValueError("not a machine: the document has no version")
         try:
             return cls._restore(document)
-        except (KeyError, TypeError) as error:
-            raise ValueError(
-                f"not a machine: {type(error).__name__} {error}"
-            ) from error
+        except (AttributeError, IndexError, KeyError, TypeError) as error:
+            raise ValueError(f"not a machine: {type(error).__name__} {error}") from error
 
     @classmethod
     def _restore(cls, document: Mapping[str, Any]) -> LoopMachine:
         machine = cls(Message.from_json(item) for item in document["messages"])
         machine._state = State(document["state"])
         machine._split = int(document["split"])
-        machine._safe = int(document.get("safe", machine._split))
         machine._completed_turns = int(document.get("completed_turns", 0))
         wanted = set(document.get("waiting", ()))
         calls = machine._messages[-1].calls if wanted else ()
         machine._waiting = tuple(call for call in calls if call.id in wanted)
-        answered = Message.from_json(
-            {"role": "user", "parts": document.get("answered", ())}
-        )
+        answered = Message.from_json({"role": "user", "parts": document.get("answered", ())})
         machine._answered = answered.results
         machine._cancelled = bool(document.get("cancelled", False))
         machine._figures = _figures(document.get("figures"))
         machine._last_transients = int(document.get("last_transients", 0))
+        machine._last_attachments = int(document.get("last_attachments", 0))
         machine._passes_here = int(document.get("passes_here", 0))
         machine._latch = _figures(document.get("latch"))
         outcome = document.get("outcome")
         known = Outcome.__dataclass_fields__
-        machine._outcome = outcome and Outcome(
-            **{k: v for k, v in outcome.items() if k in known}
-        )
+        if outcome is not None:
+            machine._outcome = Outcome(**{k: v for k, v in outcome.items() if k in known})
         machine._unfinished = bool(document.get("unfinished", machine._unfinished))
+        machine._check_whole(wanted)
         return machine
+
+    def _check_whole(self, wanted: set[str]) -> None:
+        """Raise `ValueError` for fields that contradict each other."""
+        tools = self._state is State.AWAITING_TOOLS
+        calls = self._messages[-1].calls if tools and self._messages else ()
+        handled = [call.id for call in self._waiting] + [r.call_id for r in self._answered]
+        whole = (
+            0 <= self._split <= len(self._messages)
+            and (self._state is State.TERMINAL) == (self._outcome is not None)
+            and wanted == {call.id for call in self._waiting}
+            and sorted(handled) == sorted([call.id for call in calls])
+            and tools == bool(handled)
+        )
+        if not whole:
+            raise ValueError("not a machine: the fields of the document contradict each other")
 
 
 def _figures(document: Mapping[str, Any] | None) -> Figures | None:
     if document is None:
         return None
-    return Figures(
-        **{k: v for k, v in document.items() if k in Figures.__dataclass_fields__}
-    )
+    return Figures(**{k: v for k, v in document.items() if k in Figures.__dataclass_fields__})
