@@ -28,6 +28,12 @@ def says_something(parts: Iterable[Part]) -> bool:
     )
 
 
+def without_blanks(message: Message) -> Message:
+    """The message without blank text, which providers refuse; the very object if it has none."""
+    parts = [part for part in message.parts if not isinstance(part, TextPart) or part.text.strip()]
+    return message if len(parts) == len(message.parts) else Message(message.role, parts)
+
+
 def sort_calls(
     message: Message, offered: Mapping[str, str], turn: int, *, cut: bool = False
 ) -> tuple[Message, tuple[ToolCallPart, ...], tuple[ToolResultPart, ...]]:

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from loopctl._calls import interrupted, says_something, sort_calls
+from loopctl._calls import interrupted, says_something, sort_calls, without_blanks
 from loopctl.errors import InvalidResponseError, MachineError
 from loopctl.messages import Message, Role, ToolCallPart, ToolResultPart
 from loopctl.replies import ModelResponse, StopReason
@@ -202,7 +202,7 @@ class LoopMachine:
 
     def __init__(self, history: Iterable[Message] = ()) -> None:
         self._messages: list[Message] = list(history)
-        self._split = len(self._messages)
+        self._split = self._began = len(self._messages)
         self._state = State.START
         self._unfinished = bool(self._messages) and self._messages[-1].role is Role.USER
         self._outcome: Outcome | None = None
@@ -340,8 +340,9 @@ class LoopMachine:
             raise MachineError("begin", self._state.value, reason)
         self._reset_run()
         self._outcome = None
+        self._began = self._split
         if input is not None:
-            self._append(input)
+            self._append(without_blanks(input))
         self._state = State.AWAITING_MODEL
 
     def replace(self, history: Iterable[Message]) -> None:
@@ -349,7 +350,7 @@ class LoopMachine:
         self._check("replace")
         self._messages = list(history)
         self._conversation = None
-        self._split = len(self._messages)
+        self._split = self._began = len(self._messages)
         self._unfinished = bool(self._messages) and self._messages[-1].role is Role.USER
         self._latch = None
 
@@ -396,7 +397,7 @@ class LoopMachine:
         head = list(history)
         self._messages = [*head, *pending]
         self._conversation = None
-        self._split = len(head)
+        self._split = self._began = len(head)
         self._figures = self._measured(fixed, conversation)
         failed = policy.crosses(fixed + conversation + reserve)
         self._latch = self._figures if failed else None
@@ -574,6 +575,7 @@ class LoopMachine:
         machine = cls(Message.from_json(item) for item in document["messages"])
         machine._state = State(document["state"])
         machine._split = int(document["split"])
+        machine._began = int(document.get("began", machine._split))
         machine._completed_turns = int(document.get("completed_turns", 0))
         wanted = set(document.get("waiting", ()))
         calls = machine._messages[-1].calls if wanted else ()
@@ -600,7 +602,7 @@ class LoopMachine:
         calls = self._messages[-1].calls if tools and self._messages else ()
         handled = [call.id for call in self._waiting] + [r.call_id for r in self._answered]
         whole = (
-            0 <= self._split <= len(self._messages)
+            0 <= self._began <= self._split <= len(self._messages)
             and (self._state is State.TERMINAL) == (self._outcome is not None)
             and wanted == {call.id for call in self._waiting}
             and sorted(handled) == sorted([call.id for call in calls])

@@ -96,6 +96,7 @@ def test_a_machine_comes_back_from_text_as_it_was(point: Callable[[], LoopMachin
     assert restored.conversation == machine.conversation
     assert restored.history == machine.history
     assert restored.waiting == machine.waiting
+    assert restored.run_messages == machine.run_messages
     assert restored.unfinished == machine.unfinished
     assert restored.latched(POLICY) == machine.latched(POLICY)
 

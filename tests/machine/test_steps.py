@@ -240,6 +240,17 @@ def test_an_image_alone_is_an_input() -> None:
     assert asked(machine) == CallModel(0)
 
 
+def test_blank_text_beside_an_image_is_dropped_from_an_input() -> None:
+    """C2, ENG-18: a blank text is refused by every later request."""
+    image = ImagePart("image/png", b"\x89PNG")
+    machine = LoopMachine()
+    machine.begin(Message.user(" ", image, "\n"))
+    assert machine.pending == (Message.user(image),)
+    other, whole = LoopMachine(), Message.user(image, "what is it?")
+    other.begin(whole)
+    assert other.last_message is whole
+
+
 def test_results_that_do_not_answer_the_waiting_calls_are_refused() -> None:
     """ENG-2: too few, too many, twice, or somebody else's: nothing changes."""
     machine = started()
