@@ -17,8 +17,16 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import hypothesis
 import pytest
 import trio
+
+hypothesis.settings.register_profile(
+    "loopctl",
+    deadline=None,  # the machine's speed decides nothing
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("loopctl")
 
 HERE = Path(__file__).parent
 LIBRARY = str(HERE.parent / "loopctl") + os.sep

@@ -23,6 +23,12 @@ from loopctl.testing.byte_server import (
 )
 from loopctl.testing.chat_replies import chat_chunk, chat_completion, chat_pieces, chat_reply
 from loopctl.testing.clock import FixedClock
+from loopctl.testing.conversations import (
+    assert_valid_conversation,
+    assert_valid_request,
+    conversation_problems,
+    request_problems,
+)
 from loopctl.testing.scripted import Answer, Reply, ScriptedClient, call, stream_events
 
 __all__ = [
@@ -38,11 +44,15 @@ __all__ = [
     "ScriptedClient",
     "Stall",
     "ThreadedByteServer",
+    "assert_valid_conversation",
+    "assert_valid_request",
     "call",
     "chat_chunk",
     "chat_completion",
     "chat_pieces",
     "chat_reply",
+    "conversation_problems",
+    "request_problems",
     "respond",
     "respond_json",
     "respond_sse",
