@@ -47,7 +47,7 @@ class Deadline:
 
     def pause(self) -> None:
         """Stop the time; does nothing when it stands still already."""
-        if self._left is None and self.scope.deadline != math.inf:
+        if self.scope.deadline != math.inf:
             self._left = self.scope.deadline - anyio.current_time()
             self.scope.deadline = math.inf
 
