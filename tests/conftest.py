@@ -21,6 +21,8 @@ import hypothesis
 import pytest
 import trio
 
+from loopctl._threads import _idle
+
 hypothesis.settings.register_profile(
     "loopctl",
     deadline=None,  # the machine's speed decides nothing
@@ -31,6 +33,7 @@ hypothesis.settings.load_profile("loopctl")
 HERE = Path(__file__).parent
 LIBRARY = str(HERE.parent / "loopctl") + os.sep
 STDLIB = sysconfig.get_path("stdlib") + os.sep
+SOURCE_READERS = {STDLIB + name for name in ("linecache.py", "tokenize.py", "traceback.py")}
 SITE = os.sep + "site-packages" + os.sep
 
 
@@ -100,7 +103,8 @@ def _is_address(host: Any) -> bool:
 
 
 def _opened_by_loopctl() -> bool:
-    """Whether the first frame above the standard library is loopctl's; imports do not count."""
+    """Whether the first frame above the standard library is loopctl's; imports and tracebacks do
+    not count."""
     frame = sys._getframe(2)
     while frame is not None:
         name = frame.f_code.co_filename
@@ -108,7 +112,9 @@ def _opened_by_loopctl() -> bool:
             return True
         if name.endswith("linecache.py"):  # the source lines of a traceback that is logged
             return False
-        if name.startswith("<frozen importlib") or SITE in name or not name.startswith(STDLIB):
+        if name.startswith("<frozen importlib") or name in SOURCE_READERS:
+            return False
+        if SITE in name or not name.startswith(STDLIB):
             return False
         frame = frame.f_back  # type: ignore[assignment] # the loop ends at None
     return False
@@ -154,6 +160,11 @@ def no_threads_or_sockets_left() -> Iterator[None]:
         thread.join(timeout=5)
     left = [thread.name for thread in _threads() - threads]
     assert not left, f"threads left behind: {left}"
+    for _ in range(500):
+        if not _busy_tool_threads():
+            break
+        time.sleep(0.01)
+    assert not _busy_tool_threads(), "a sync tool still runs"
     assert not (_sockets() - sockets), "sockets left behind"
 
 
@@ -187,8 +198,14 @@ def _tasks() -> dict[int, str]:
 
 
 def _threads() -> set[threading.Thread]:
-    """The threads that exist, without those that trio keeps idle for ten seconds."""
-    return {t for t in threading.enumerate() if not t.name.startswith("Trio thread ")}
+    """The threads that exist, without those that trio and loopctl keep to use again."""
+    kept = ("Trio thread ", "loopctl-tool")
+    return {t for t in threading.enumerate() if not t.name.startswith(kept)}
+
+
+def _busy_tool_threads() -> int:
+    alive = sum(thread.name == "loopctl-tool" for thread in threading.enumerate())
+    return max(0, alive - len(_idle._workers))
 
 
 def _sockets() -> set[str]:

@@ -23,6 +23,7 @@ from loopctl.testing.byte_server import (
 )
 from loopctl.testing.chat_replies import chat_chunk, chat_completion, chat_pieces, chat_reply
 from loopctl.testing.clock import FixedClock
+from loopctl.testing.consulting import consult
 from loopctl.testing.conversations import (
     assert_valid_conversation,
     assert_valid_request,
@@ -51,6 +52,7 @@ __all__ = [
     "chat_completion",
     "chat_pieces",
     "chat_reply",
+    "consult",
     "conversation_problems",
     "request_problems",
     "respond",

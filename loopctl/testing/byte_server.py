@@ -7,7 +7,6 @@ tests. It never sleeps: whatever waits, waits for a test to release it or for th
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 import struct
@@ -26,8 +25,6 @@ from loopctl.testing.byte_script import Close, Reset, Script, Stall, respond
 
 PATIENCE = 10.0
 """How long the waits of a server last before they raise `TimeoutError`, in seconds."""
-
-_CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
 
 _RST_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -63,7 +60,7 @@ class ByteServer:
         self._scripts = list(scripts)
         self._stack = contextlib.AsyncExitStack()
         self._changed = anyio.Event()
-        self._call_soon: _CallSoon | None = None
+        self._token: anyio.lowlevel.EventLoopToken | None = None
         self._failure: Exception | None = None
         self._unscripted: list[ReceivedRequest] = []
         self.requests: list[ReceivedRequest] = []
@@ -72,7 +69,7 @@ class ByteServer:
         self.url = ""
 
     async def __aenter__(self) -> Self:
-        self._call_soon = _caller_from_threads()
+        self._token = anyio.lowlevel.current_token()
         async with contextlib.AsyncExitStack() as stack:
             listener = stack.enter_context(socket.socket())
             listener.setblocking(False)
@@ -181,9 +178,7 @@ class ByteServer:
     async def _stall(self, stall: Stall, connection: _Connection) -> bool:
         """Wait at `stall`; false when the client went away first."""
         ended = anyio.Event()
-        call_soon = self._call_soon
-        assert call_soon is not None
-        stall.on_release(lambda: call_soon(ended.set))
+        stall.on_release(lambda: self._call_soon(ended.set))
         stall.reached = True
         self._tell()
 
@@ -197,15 +192,12 @@ class ByteServer:
             tasks.cancel_scope.cancel()
         return stall.released
 
-
-def _caller_from_threads() -> _CallSoon:
-    """What calls a function in the running event loop, from any thread, without waiting."""
-    try:
-        return asyncio.get_running_loop().call_soon_threadsafe
-    except RuntimeError:
-        import trio
-
-        return trio.lowlevel.current_trio_token().run_sync_soon
+    def _call_soon(self, action: Callable[[], None]) -> None:
+        """Call `action` in the server's event loop, from any thread, without waiting."""
+        token = self._token
+        if token is not None:
+            with contextlib.suppress(RuntimeError):  # that event loop has ended
+                token.backend_class.run_sync_soon(action, (), token.native_token)
 
 
 class ThreadedByteServer:

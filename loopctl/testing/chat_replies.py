@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from loopctl import _json
 from loopctl.messages import TextPart, ThinkingPart, ToolCallPart
 from loopctl.replies import ModelResponse, StopReason
-from loopctl.testing.byte_script import Script, respond_json, respond_sse, sse
+from loopctl.testing.byte_script import (
+    Close,
+    Reset,
+    Script,
+    Stall,
+    respond,
+    respond_json,
+    respond_sse,
+    sse,
+)
 from loopctl.testing.byte_server import ReceivedRequest
 from loopctl.testing.scripted import Answer, prepare
 from loopctl.usage import Usage
@@ -23,19 +33,32 @@ _FINISH = {
 
 
 def chat_reply(
-    answer: Answer, *, model: str = "scripted", delta_chars: int = 16
+    answer: Answer,
+    *,
+    broken_by: Stall | Close | Reset | None = None,
+    model: str = "scripted",
+    delta_chars: int = 16,
 ) -> Callable[[ReceivedRequest], Script]:
     """Answer a Chat Completions request with `answer`: streamed if it asks for that.
 
     `answer` is text, a call, parts, a message or a `ModelResponse`, as for `ScriptedClient`;
-    texts and arguments are streamed in pieces of `delta_chars` characters.
+    texts and arguments are streamed in pieces of `delta_chars` characters. With `broken_by` half
+    of the reply comes, and then that.
     """
     response = _response(answer, model)
 
     def play(request: ReceivedRequest) -> Script:
         if request.json().get("stream"):
-            return respond_sse(*chat_pieces(response, model=model, delta_chars=delta_chars))
-        return respond_json(chat_completion(response, model=model))
+            pieces = chat_pieces(response, model=model, delta_chars=delta_chars)
+            if broken_by is not None:
+                return respond_sse(*pieces[: len(pieces) // 2], broken_by)
+            return respond_sse(*pieces)
+        completion = chat_completion(response, model=model)
+        if broken_by is not None:
+            half = _json.wire(completion)
+            headers = {"Content-Type": "application/json", "Content-Length": str(len(half))}
+            return respond(half[: len(half) // 2], broken_by, headers=headers, framing="length")
+        return respond_json(completion)
 
     return play
 

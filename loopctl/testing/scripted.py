@@ -182,8 +182,10 @@ def stream_events(
 
     Raises `ValueError` for an image of the assistant's, which no stream can carry.
     """
-    yield MessageStart(response.model, response.response_id)
-    for index, part in enumerate(response.message.parts):
+    parts = response.message.parts
+    origin = next((p.provider for p in parts if isinstance(p, ThinkingPart) and p.provider), None)
+    yield MessageStart(response.model, response.response_id, origin, response.request_id)
+    for index, part in enumerate(parts):
         match part:
             case TextPart():
                 start, text = PartStart("text", index), part.text

@@ -8,11 +8,12 @@ import anyio
 import pytest
 
 from loopctl.errors import OverloadedError
-from loopctl.messages import Message, TextPart, ThinkingPart, ToolCallPart
+from loopctl.messages import ImagePart, Message, TextPart, ThinkingPart, ToolCallPart
 from loopctl.models.client import ModelClient, ModelRequest, ToolSchema
 from loopctl.replies import ModelResponse, StopReason
 from loopctl.testing import ScriptedClient, call, stream_events
 from loopctl.usage import Usage
+from loopctl.wire.accumulator import Accumulator
 from loopctl.wire.stream_events import (
     MessageStop,
     PartDelta,
@@ -173,3 +174,52 @@ def test_a_message_of_another_role_and_useless_cuts_are_refused() -> None:
         ScriptedClient("x", delta_chars=0)
     with pytest.raises(TypeError):
         ScriptedClient([TextPart(3)])  # type: ignore[arg-type]
+
+
+BOUND = ThinkingPart("hm", signature="S1", provider="lab", model="m", kind="reasoning")
+RESPONSES = [
+    ModelResponse(message=Message.assistant("plain"), model="m"),
+    ModelResponse(
+        message=Message.assistant(BOUND, "so", call("f", x="é" * 40), "and", call("g")),
+        stop_reason=StopReason.TOOL_CALLS,
+        raw_stop_reason="tool_use",
+        usage=Usage(input_tokens=3, output_tokens=4),
+        model="m",
+        response_id="r-1",
+        request_id="q-1",
+    ),
+    ModelResponse(
+        message=Message.assistant("no"),
+        stop_reason=StopReason.REFUSAL,
+        refusal="not that",
+    ),
+    ModelResponse(
+        message=Message.assistant("x", ToolCallPart("c", "f", '{"a":', truncated=True)),
+        stop_reason=StopReason.LENGTH,
+    ),
+    ModelResponse(
+        message=Message.assistant(ToolCallPart("c", "f", "not json")),
+        stop_reason=StopReason.TOOL_CALLS,
+    ),
+    ModelResponse(message=Message.assistant()),
+]
+
+
+@pytest.mark.parametrize("number", range(len(RESPONSES)))
+@pytest.mark.parametrize("delta_chars", [1, 7, None])
+async def test_a_stream_builds_the_very_response_that_complete_gives(
+    number: int, delta_chars: int | None
+) -> None:
+    """MOD-4: equal replies give equal responses."""
+    response = RESPONSES[number]
+    client = ScriptedClient(response, response, delta_chars=delta_chars)
+    accumulator = Accumulator()
+    for event in await events_of(client):
+        accumulator.feed(event)
+    assert accumulator.response() == await client.complete(ask()) == response
+
+
+def test_a_stream_cannot_carry_an_image() -> None:
+    response = ModelResponse(message=Message.assistant(ImagePart("image/png", b"x")))
+    with pytest.raises(ValueError, match="ImagePart"):
+        list(stream_events(response))
