@@ -19,9 +19,14 @@ from typing import Any, Generic, TypeVar, cast
 import anyio
 import anyio.lowlevel
 
+try:
+    from sniffio import current_async_library_cvar as _async_library
+except ModuleNotFoundError:  # anyio can do without it
+    _async_library = None  # type: ignore[assignment] # mypy sees the other branch alone
+
 T = TypeVar("T")
 
-IDLE_SECONDS = 10.0
+IDLE_SECONDS = 1.0
 """How long a thread waits for the next call before it ends."""
 
 MAX_ABANDONED = 64
@@ -94,6 +99,8 @@ class _Job(Generic[T]):
     def __init__(self, function: Callable[[], T]) -> None:
         self.function: Callable[[], T] | None = function
         self.context = contextvars.copy_context()
+        if _async_library is not None:  # no event loop runs in the thread: a tool may start one
+            self.context.run(_async_library.set, None)
         self.token = anyio.lowlevel.current_token()
         self.done = anyio.Event()
         self.abandoned = False

@@ -39,10 +39,12 @@ def _rebuilt(old: Any, above: tuple[Any, ...]) -> Any:
 
     fields: dict[str, Any] = {}
     for name, hint in typing.get_type_hints(old, include_extras=True).items():
-        while get_origin(hint) in (typing.Required, typing.NotRequired):
+        optional = name in old.__optional_keys__
+        # Annotations that were text hide these two from the class itself, so they win.
+        while (marker := get_origin(hint)) in (typing.Required, typing.NotRequired):
+            optional = marker is typing.NotRequired
             hint = get_args(hint)[0]
         hint = _known(hint, above)
-        optional = name in old.__optional_keys__
         fields[name] = typing_extensions.NotRequired[hint] if optional else hint
     # Called by another name: type checkers take the call itself for a declaration.
     make: Any = typing_extensions.TypedDict

@@ -56,7 +56,7 @@ Decision: TypeAlias = Allow | Deny | Ask | Modify
 """What `before_tool_call` may answer, besides `None` for no opinion."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # with slots, ToolCallContext[D](…) fails on Python 3.11
 class ToolCallContext(Generic[D_co]):
     """A call that is about to run, as hooks and layers see it. Nothing in it can be changed.
 

@@ -258,7 +258,6 @@ class Dispatcher:
         finally:
             ctx.end()
         if deadline.scope.cancel_called:
-            _LOG.warning("the tool %s ran into its deadline of %s s", entry.schema.name, seconds)
             return state.settle("interrupted", _timeout(entry.schema.name, seconds))
         if failure is not None:
             _LOG.error("the tool %s failed", entry.schema.name, exc_info=failure)

@@ -116,10 +116,11 @@ def _as_tool(given: ToolLike) -> Tool:
     has_shape = all(hasattr(given, part) for part in _SHAPE)
     if has_shape and not isinstance(given, type):
         return cast("Tool", given)
-    if isinstance(given, type) or not callable(given):
+    if isinstance(given, type):
+        raise ConfigError(f"{given!r} is no tool: give an instance, not the class")
+    if not callable(given):
         missing = ", ".join(part for part in _SHAPE if not hasattr(given, part))
-        problem = f"it lacks {missing}" if missing else "give an instance, not the class"
-        raise ConfigError(f"{given!r} is no tool: {problem}")
+        raise ConfigError(f"{given!r} is no tool: it lacks {missing}")
     return tool(given)
 
 

@@ -11,7 +11,6 @@ from typing import TypeAlias, cast
 
 from loopctl import _json
 from loopctl.messages import ImagePart, TextPart
-from loopctl.tools.failures import error_text
 from loopctl.tools.types import ToolOutput
 
 Content: TypeAlias = str | tuple[TextPart | ImagePart, ...]
@@ -42,11 +41,8 @@ def to_output(value: object) -> ToolOutput:
         return ToolOutput(_visible((value,)))
     if isinstance(value, (list, tuple)) and _holds_parts(cast("Iterable[object]", value)):
         return to_output(ToolOutput(cast("Iterable[TextPart | ImagePart]", value)))
-    try:
-        text = _json.to_plain(value)
-        return ToolOutput(_visible(text if isinstance(text, str) else _json.dumps(text)))
-    except Exception as error:  # the value's own code failed while it was read
-        return ToolOutput(f"The result could not be read. {error_text(error)}", is_error=True)
+    plain = _json.to_plain(value)
+    return ToolOutput(_visible(plain if isinstance(plain, str) else _json.dumps(plain)))
 
 
 def capped(content: Content, limit: int) -> Content:

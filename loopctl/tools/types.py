@@ -174,7 +174,7 @@ class ToolContext(Generic[D_co]):
 
         A sync tool should look at it now and then: its thread cannot be stopped from outside.
         """
-        if self._ended or (self._deadline is not None and self._deadline.scope.cancel_called):
+        if self._ended:
             return True
         try:
             return cancellation_pending(self._baseline)
