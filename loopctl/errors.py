@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, Unpack
 if TYPE_CHECKING:
     from loopctl.messages import Message
     from loopctl.runs import Run
+    from loopctl.usage import Usage
 
 MAX_UPSTREAM_CHARS = 2_000
 """How much of a provider's own error text an error keeps, in characters."""
@@ -228,10 +229,11 @@ class ModelError(LoopError):
     """A model call failed.
 
     `upstream` is the provider's own text, bounded and without secrets; `retry_after` the wait that
-    it asked for, in seconds.
+    it asked for, in seconds; `usage` what the failed call cost, as far as it was reported.
     """
 
     hint: ClassVar[str] = ""
+    usage: Usage | None = None
 
     def __init__(
         self,

@@ -1,8 +1,10 @@
 """What a dialect's stream is turned into: the events that the accumulator reads (MOD-4).
 
-A part of the reply is addressed by `(kind, index)`. `PartStart` may be left out: a delta for a
-part not seen before opens it. `PartStop` is optional too; a part that is still open when the
-output limit cuts the reply is the one that was cut.
+A part of the reply is addressed by `(kind, index)`, and `index` is its place: the message holds
+its parts by rising index, whatever order they came in. `PartStart` may be left out: a delta for a
+part not seen before opens it; a second `PartStart` fills in what the first one lacked. `PartStop`
+is optional too; a call that is still open when the output limit cuts the reply is the one that
+was cut.
 """
 
 from __future__ import annotations
@@ -18,10 +20,15 @@ PartKind: TypeAlias = Literal["text", "thinking", "tool_call"]
 
 @dataclass(frozen=True, slots=True)
 class MessageStart:
-    """The provider has begun: the ids and the model that it named."""
+    """The provider has begun: the ids and the model that it named, and the provider's own name.
+
+    Thinking that comes after it is marked as this provider's.
+    """
 
     model: str | None = None
     response_id: str | None = None
+    provider: str | None = None
+    request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,26 @@ class MessageStop:
     """The dialect's own terminal signal: without it nothing is success (MOD-8)."""
 
 
+@dataclass(frozen=True, slots=True)
+class AttemptStarted:
+    """The call is made again: what came before it is void (MOD-15).
+
+    `attempt` counts from 1, `reason` is the text of the error that ended the one before, and
+    `failed_usage` what that one cost as far as it was reported. Only a `ResilientClient` says it.
+    """
+
+    attempt: int
+    reason: str
+    failed_usage: Usage | None = None
+
+
 StreamEvent: TypeAlias = (
-    MessageStart | PartStart | PartDelta | PartStop | UsageReport | Stop | MessageStop
+    MessageStart
+    | PartStart
+    | PartDelta
+    | PartStop
+    | UsageReport
+    | Stop
+    | MessageStop
+    | AttemptStarted
 )
