@@ -7,11 +7,11 @@ import json
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeGuard, cast
 
 from anyio.lowlevel import checkpoint
 
-from loopctl.messages import Message, Part, Role, TextPart, ThinkingPart, ToolCallPart
+from loopctl.messages import ImagePart, Message, Part, Role, TextPart, ThinkingPart, ToolCallPart
 from loopctl.models.client import ModelRequest
 from loopctl.replies import ModelResponse, StopReason
 from loopctl.wire.stream_events import (
@@ -84,6 +84,11 @@ class ScriptedClient:
             else prepare(cast(Answer, reply), model)
             for reply in replies
         ]
+        # made here, so that a turn under measurement does not pay for them
+        self._events = [
+            list(stream_events(reply, delta_chars=delta_chars)) if _can_stream(reply) else None
+            for reply in self._script
+        ]
 
     @property
     def remaining(self) -> int:
@@ -93,7 +98,7 @@ class ScriptedClient:
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """The next reply; raises what is scripted, or `AssertionError` when nothing is left."""
         await checkpoint()
-        return await self._answer(request)
+        return await self._answer(self._take(request), request)
 
     def stream(self, request: ModelRequest) -> _Stream:
         """The next reply as stream events: an async context manager of an async iterator.
@@ -105,11 +110,21 @@ class ScriptedClient:
     async def aclose(self) -> None:
         """There is nothing to close; the script goes on where it was."""
 
-    async def _answer(self, request: ModelRequest) -> ModelResponse:
+    def _take(self, request: ModelRequest) -> int:
         number = len(self.requests)
         self.requests.append(request)
         if number >= len(self._script):
             raise AssertionError(_exhausted(len(self._script), number + 1, request))
+        return number
+
+    async def _events_for(self, request: ModelRequest) -> Iterator[StreamEvent]:
+        number = self._take(request)
+        if (events := self._events[number]) is not None:
+            return iter(events)
+        response = await self._answer(number, request)
+        return stream_events(response, delta_chars=self._delta_chars)
+
+    async def _answer(self, number: int, request: ModelRequest) -> ModelResponse:
         reply = self._script[number]
         if isinstance(reply, ModelResponse):
             return reply
@@ -151,8 +166,7 @@ class _Stream:
         if self._events is None:
             await checkpoint()
             self._events = iter(())
-            response = await self._client._answer(self._request)  # pyright: ignore[reportPrivateUsage]
-            self._events = stream_events(response, delta_chars=self._client._delta_chars)  # pyright: ignore[reportPrivateUsage]
+            self._events = await self._client._events_for(self._request)  # pyright: ignore[reportPrivateUsage]
         event = next(self._events, None)
         if event is None:
             raise StopAsyncIteration
@@ -210,6 +224,12 @@ def stream_events(
         yield UsageReport(response.usage)
     yield Stop(response.stop_reason, response.raw_stop_reason, response.refusal)
     yield MessageStop()
+
+
+def _can_stream(reply: Prepared | _Function) -> TypeGuard[ModelResponse]:
+    return isinstance(reply, ModelResponse) and not any(
+        isinstance(part, ImagePart) for part in reply.message.parts
+    )
 
 
 def prepare(answer: Answer, model: str) -> Prepared:
