@@ -70,6 +70,28 @@ def test_every_module_says_what_it_is_for() -> None:
     assert silent == []
 
 
+def test_all_events_leave_through_one_module() -> None:
+    """ENG-12: one emitter; what else has an event hands it over."""
+    library = [path for path in sorted(PACKAGE.rglob("*.py")) if "testing" not in path.parts]
+    senders = [
+        path.relative_to(PACKAGE).as_posix()
+        for path in library
+        if re.search(r"send_nowait|_stream\.send\(", path.read_text(encoding="utf-8"))
+    ]
+    assert senders == ["engine/emitter.py"]
+
+
+def test_the_driver_is_small_and_has_a_module_for_each_kind_of_step() -> None:
+    """ENG-12: ask the machine, do the one thing, feed the answer back."""
+    sizes = {
+        path.name: len(path.read_text(encoding="utf-8").splitlines())
+        for path in (PACKAGE / "engine").glob("*.py")
+    }
+    assert {"model_step.py", "tool_step.py", "run.py"} <= sizes.keys()
+    assert sizes["run.py"] <= 100
+    assert max(sizes.values()) <= 300
+
+
 def test_readmes_picture_names_every_room_and_no_other() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     picture = re.search(r"^loopctl/\n((?:  .*\n)+)", readme, re.MULTILINE)
