@@ -78,7 +78,7 @@ def offered_name(name: str, offered: Mapping[str, str]) -> str | None:
     """
     stripped = name.strip()
     space, _, bare = stripped.rpartition(".")
-    for candidate in (name, stripped, bare if space in _NAMESPACES else stripped):
+    for candidate in (name, bare if space in _NAMESPACES else stripped):
         if candidate in offered:
             return candidate
     return None

@@ -130,6 +130,22 @@ def test_a_machine_restored_during_a_pass_takes_its_end() -> None:
     assert restored.next_step(POLICY) == CallModel(1)
 
 
+def test_the_last_weight_of_the_attachments_comes_back() -> None:
+    """ENG-7, CTX-32: a pass before the next weighing still latches on it."""
+    restored = LoopMachine.load(through_text(next_turn().dump()))
+    restored.measure(fixed=500, conversation=6_000)
+    assert restored.figures is not None
+    assert restored.figures.attachments == 300
+
+
+def test_a_run_that_completed_without_words_is_not_unfinished_after_loading() -> None:
+    """ENG-7: the last message alone does not tell."""
+    machine = begun()
+    machine.reply(ModelResponse(message=Message.assistant()), OFFERED)
+    assert not machine.unfinished
+    assert not LoopMachine.load(through_text(machine.dump())).unfinished
+
+
 def test_a_document_is_plain_json_and_shares_nothing_with_the_machine() -> None:
     """ENG-7: what happens to the document later does not reach the machine."""
     machine = with_tools()

@@ -11,6 +11,7 @@ from loopctl.machine import LoopMachine, Outcome, Policy, State
 from loopctl.messages import Message, ToolCallPart, ToolResultPart
 from loopctl.replies import ModelResponse, StopReason
 from loopctl.runs import Ending
+from loopctl.testing import conversation_problems
 
 OFFERED = {"look": "at"}
 HISTORY = (Message.user("hello"), Message.assistant("hi"))
@@ -206,6 +207,8 @@ def test_what_stays_of_a_run(case: Case) -> None:
         machine.end(Outcome(ending=case.ending), [result(id) for id in case.done])
     assert machine.state is State.TERMINAL
     assert machine.history == (*HISTORY, *(case.kept or ()))
+    assert machine.run_messages == (case.kept or ())
+    assert conversation_problems(machine.history) == []
     assert machine.pending == ()
     assert machine.waiting == ()
     assert machine.unfinished is case.unfinished
@@ -225,6 +228,7 @@ def test_an_unfinished_run_can_be_continued(case: Case) -> None:
     assert (machine.history, machine.pending, machine.turn) == (kept, (), 0)
     machine.reply(ModelResponse(message=ANSWER), OFFERED)
     assert machine.history == (*kept, ANSWER)
+    assert machine.run_messages == (ANSWER,)
     assert not machine.unfinished
 
 
@@ -277,6 +281,17 @@ def test_a_run_taken_back_makes_no_finished_one_unfinished() -> None:
     assert not machine.unfinished
 
 
+def test_nothing_is_unfinished_when_nothing_is_left() -> None:
+    """ENG-18: a pass may make an earlier input pending, and a failure then takes it back."""
+    machine = LoopMachine([INPUT])
+    machine.begin(None)
+    machine.start_pass()
+    machine.compacted([], [INPUT], policy=Policy(), fixed=0, conversation=20)
+    machine.end(Outcome(ending="failed"))
+    assert machine.conversation == ()
+    assert not machine.unfinished
+
+
 @pytest.mark.parametrize(
     ("ending", "turns", "kept"),
     [
@@ -294,11 +309,12 @@ def test_a_pass_stays_whatever_happens_later(
     machine = in_flight()
     machine.measure(fixed=0, conversation=9_000)
     machine.start_pass()
-    short = (Message.user("in short"), Message.assistant("hi"))
+    short = (Message.user("in short"),)
     machine.compacted(short, [INPUT], policy=Policy(window=8_000), fixed=0, conversation=20)
     take_turns(machine, turns)
     machine.end(Outcome(ending=ending))
     assert machine.history == (*short, *kept)
+    assert machine.run_messages == kept
 
 
 @pytest.mark.parametrize("ending", ["cancelled", "failed"])
