@@ -1,0 +1,165 @@
+"""loopctl: an agent loop with context that you control.
+
+The names below are the public surface; each is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from loopctl.config import RequestOptions, RunConfig, SessionConfig
+    from loopctl.context.attachments import (
+        Attachment,
+        AttachmentKind,
+        FileAttachment,
+        MemoryAttachment,
+        TodoAttachment,
+        TodoItem,
+    )
+    from loopctl.context.contributors import (
+        ContextContributor,
+        Contribution,
+        ContributorContext,
+    )
+    from loopctl.engine.stream import EventStream
+    from loopctl.errors import LoopError
+    from loopctl.hookspecs import hookimpl
+    from loopctl.loop import BareLoop
+    from loopctl.machine import LoopMachine
+    from loopctl.messages import (
+        ImagePart,
+        Message,
+        Role,
+        TextPart,
+        ThinkingPart,
+        ToolCallPart,
+        ToolResultPart,
+    )
+    from loopctl.models.client import ModelClient, ModelRequest
+    from loopctl.models.connect import connect
+    from loopctl.models.limiter import RateLimiter
+    from loopctl.models.resilience import ResilientClient, RetryPolicy
+    from loopctl.replies import ModelResponse, StopReason
+    from loopctl.runs import Run
+    from loopctl.tools.decisions import Allow, ApprovalRequest, Ask, Deny, Modify, ToolCallContext
+    from loopctl.tools.function import tool
+    from loopctl.tools.layers import Layer, rewritten
+    from loopctl.tools.registry import ToolRegistry
+    from loopctl.tools.types import Tool, ToolContext, ToolOutput
+    from loopctl.usage import Usage
+
+_HOMES = {
+    "Allow": "tools.decisions",
+    "ApprovalRequest": "tools.decisions",
+    "Ask": "tools.decisions",
+    "Attachment": "context.attachments",
+    "AttachmentKind": "context.attachments",
+    "BareLoop": "loop",
+    "ContextContributor": "context.contributors",
+    "Contribution": "context.contributors",
+    "ContributorContext": "context.contributors",
+    "Deny": "tools.decisions",
+    "EventStream": "engine.stream",
+    "FileAttachment": "context.attachments",
+    "ImagePart": "messages",
+    "Layer": "tools.layers",
+    "LoopError": "errors",
+    "LoopMachine": "machine",
+    "MemoryAttachment": "context.attachments",
+    "Message": "messages",
+    "ModelClient": "models.client",
+    "ModelRequest": "models.client",
+    "ModelResponse": "replies",
+    "Modify": "tools.decisions",
+    "RateLimiter": "models.limiter",
+    "RequestOptions": "config",
+    "ResilientClient": "models.resilience",
+    "RetryPolicy": "models.resilience",
+    "Role": "messages",
+    "Run": "runs",
+    "RunConfig": "config",
+    "SessionConfig": "config",
+    "StopReason": "replies",
+    "TextPart": "messages",
+    "ThinkingPart": "messages",
+    "TodoAttachment": "context.attachments",
+    "TodoItem": "context.attachments",
+    "Tool": "tools.types",
+    "ToolCallContext": "tools.decisions",
+    "ToolCallPart": "messages",
+    "ToolContext": "tools.types",
+    "ToolOutput": "tools.types",
+    "ToolRegistry": "tools.registry",
+    "ToolResultPart": "messages",
+    "Usage": "usage",
+    "connect": "models.connect",
+    "hookimpl": "hookspecs",
+    "rewritten": "tools.layers",
+    "tool": "tools.function",
+}
+"""Each public name and the module that it lives in."""
+
+__all__ = [  # sorted as _HOMES is
+    "Allow",
+    "ApprovalRequest",
+    "Ask",
+    "Attachment",
+    "AttachmentKind",
+    "BareLoop",
+    "ContextContributor",
+    "Contribution",
+    "ContributorContext",
+    "Deny",
+    "EventStream",
+    "FileAttachment",
+    "ImagePart",
+    "Layer",
+    "LoopError",
+    "LoopMachine",
+    "MemoryAttachment",
+    "Message",
+    "ModelClient",
+    "ModelRequest",
+    "ModelResponse",
+    "Modify",
+    "RateLimiter",
+    "RequestOptions",
+    "ResilientClient",
+    "RetryPolicy",
+    "Role",
+    "Run",
+    "RunConfig",
+    "SessionConfig",
+    "StopReason",
+    "TextPart",
+    "ThinkingPart",
+    "TodoAttachment",
+    "TodoItem",
+    "Tool",
+    "ToolCallContext",
+    "ToolCallPart",
+    "ToolContext",
+    "ToolOutput",
+    "ToolRegistry",
+    "ToolResultPart",
+    "Usage",
+    "connect",
+    "hookimpl",
+    "rewritten",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'loopctl' has no attribute {name!r}")
+    value = getattr(import_module(f"loopctl.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

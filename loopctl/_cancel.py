@@ -6,10 +6,11 @@ Whether the present task is really meant to stop is a fact of the event loop, no
 
 from __future__ import annotations
 
-import asyncio
 import math
+import sys
 
 import anyio
+import anyio.lowlevel
 
 
 def cancellation_pending(baseline: int = 0) -> bool:
@@ -25,8 +26,19 @@ def cancellation_pending(baseline: int = 0) -> bool:
 
 def native_cancellations() -> int:
     """How many unanswered `Task.cancel()` requests the current asyncio task has; 0 elsewhere."""
+    if "asyncio" not in sys.modules:
+        return 0
+    import asyncio
+
     try:
         task = asyncio.current_task()
     except RuntimeError:
         return 0
     return task.cancelling() if task is not None else 0
+
+
+async def stop_if_cancelled(baseline: int = 0) -> None:
+    """Raise the cancellation that is pending, even one that foreign code has swallowed (ENG-19)."""
+    await anyio.lowlevel.checkpoint_if_cancelled()
+    if native_cancellations() > baseline:
+        raise anyio.get_cancelled_exc_class()

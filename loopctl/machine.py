@@ -254,6 +254,10 @@ class LoopMachine:
             self._conversation = tuple(self._messages)
         return self._conversation
 
+    def between(self, head: Sequence[Message], tail: Sequence[Message]) -> tuple[Message, ...]:
+        """The conversation with messages in front of it and behind it, copied once."""
+        return (*head, *self._messages, *tail) if head or tail else self.conversation
+
     @property
     def last_message(self) -> Message | None:
         """The newest message of the conversation, `None` when there is none."""

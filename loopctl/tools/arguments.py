@@ -76,16 +76,19 @@ def unknown_text(name: str, names: Sequence[str]) -> str:
 
 def expected(schema: Mapping[str, Any]) -> str:
     """One line that names the fields of a schema, their types, and which are required."""
+    return f"Expected: {fields(schema) or 'no arguments, {}'}."
+
+
+def fields(schema: Mapping[str, Any]) -> str:
+    """The fields of a schema with their types, those that are required marked; may be empty."""
     properties = _mapping(schema.get("properties"))
-    if not properties:
-        return "Expected: no arguments, {}."
     required = cast("Sequence[str]", schema.get("required") or ())
-    fields = [
+    named = [
         f"{name} ({_type_name(_mapping(field))}{', required' if name in required else ''})"
         for name, field in list(properties.items())[:MAX_FIELDS]
     ]
     more = len(properties) - MAX_FIELDS
-    return f"Expected: {', '.join(fields)}{f' and {more} more' if more > 0 else ''}."
+    return f"{', '.join(named)}{f' and {more} more' if more > 0 else ''}"
 
 
 def quote(value: object) -> str:

@@ -1,0 +1,202 @@
+"""One run in flight: what belongs to it alone, and how it is settled (ENG-16, ENG-18, ENG-20)."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+
+import anyio
+
+from loopctl._cancel import native_cancellations
+from loopctl.config import RunConfig
+from loopctl.context.contributors import ContributorFailure
+from loopctl.engine.emitter import Emitter
+from loopctl.engine.session import Session
+from loopctl.errors import (
+    ConfigError,
+    ContextExceeded,
+    ContextOverflowError,
+    LoopBusyError,
+    LoopError,
+    MaxTurnsExceeded,
+    Refused,
+    RunCancelled,
+)
+from loopctl.events import RunEnded
+from loopctl.machine import Outcome, Policy, State
+from loopctl.messages import Message, ToolCallPart
+from loopctl.replies import ModelResponse
+from loopctl.runs import CallRecord, Run, TurnRecord
+from loopctl.usage import Usage
+
+
+@dataclass(slots=True)
+class OpenTurn:
+    """A turn whose reply is there and whose tool results may still be missing."""
+
+    number: int
+    response: ModelResponse
+    calls: tuple[ToolCallPart, ...]
+    usage: Usage | None
+    started: datetime.datetime
+    finished: dict[str, CallRecord]
+
+
+class Flight:
+    """One run: its input, its events, its cancel scope, its records.
+
+    Made by the caller's own code before anything is awaited, so that a second run is refused
+    before it touches anything (ENG-13).
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        input: Message | None,
+        config: RunConfig,
+        emitter: Emitter,
+        *,
+        streaming: bool = False,
+    ) -> None:
+        if session.flight is not None:
+            raise LoopBusyError
+        if input is None and not session.machine.unfinished:
+            raise ConfigError("there is no unfinished run to continue; give an input")
+        session.machine.begin(input)
+        session.attachments.here()
+        session.flight = self
+        self.session = session
+        self.input = input
+        self.config = config
+        self.emitter = emitter
+        self.streaming = streaming
+        self.policy = Policy(max_turns=config.max_turns)
+        self.run_id = session.clock.new_id("run")
+        self.started = session.clock.now()
+        self.scope = anyio.CancelScope()
+        self.native_cancellations = native_cancellations()
+        self.turns: list[TurnRecord] = []
+        self.open: OpenTurn | None = None
+        self.usage = Usage()
+        self.warnings: list[str] = []
+        self.run: Run[str] | None = None
+        self.ended: RunEnded | None = None
+
+    @property
+    def turn(self) -> int:
+        """The turn in flight."""
+        return self.session.machine.turn
+
+    def cancel(self) -> bool:
+        """Stop the run now; `False` if it has ended."""
+        machine = self.session.machine
+        if self.run is not None or machine.state is State.TERMINAL:
+            return False
+        machine.cancel()
+        self.scope.cancel()
+        return True
+
+    def spend(self, usage: Usage | None) -> None:
+        """Count the tokens of one attempt."""
+        self.usage = self.usage + usage
+
+    def warn(self, text: str) -> None:
+        """Note what went wrong without ending the run."""
+        self.warnings.append(text)
+
+    def contributor_failed(self, failure: ContributorFailure) -> None:
+        """Note a contributor that lost its message."""
+        origin = f" (from {failure.distribution})" if failure.distribution else ""
+        self.warn(f"contributor {failure.contributor}{origin} failed: {failure.reason}")
+
+    def close_turn(self) -> None:
+        """Record the open turn with the results that its calls have now."""
+        turn, self.open = self.open, None
+        if turn is None:
+            return
+        last = self.session.machine.last_message
+        results = {} if last is None else {result.call_id: result for result in last.results}
+        records = tuple(
+            turn.finished.get(call.id) or CallRecord(call=call, result=results[call.id])
+            for call in turn.calls
+            if call.id in results
+        )
+        self.turns.append(
+            TurnRecord(
+                number=turn.number,
+                text=turn.response.message.text,
+                calls=records,
+                usage=turn.usage,
+                stop_reason=turn.response.stop_reason,
+                model=turn.response.model,
+                started=turn.started,
+                seconds=(self.session.clock.now() - turn.started).total_seconds(),
+            )
+        )
+
+    def settle(self, outcome: Outcome, cause: BaseException | None) -> Run[str]:
+        """The one exit of every run. Synchronous: nothing can come between its steps (ENG-18)."""
+        session, machine = self.session, self.session.machine
+        if isinstance(cause, ContextOverflowError):
+            outcome = Outcome(ending="context_exceeded", used=cause.used, limit=cause.limit)
+        if machine.state is not State.TERMINAL:
+            finished = self.open.finished if self.open else {}
+            machine.end(outcome, [record.result for record in finished.values()])
+        else:
+            outcome = machine.outcome or outcome
+        self.close_turn()
+        error = _error(outcome, cause, self.input)
+        answer = self.turns[-1].text if outcome.ending == "completed" and self.turns else None
+        if outcome.ending == "completed" and answer is None:
+            answer = ""
+        self.run = Run(
+            id=self.run_id,
+            input=self.input,
+            output=answer,
+            messages=machine.run_messages,
+            turns=tuple(self.turns),
+            usage=self.usage,
+            warnings=tuple(self.warnings),
+            ending=outcome.ending,
+            started=self.started,
+            ended=session.clock.now(),
+            error=error,
+        )
+        if isinstance(error, LoopError):
+            error.run = self.run
+        session.runs.append(self.run)
+        session.flight = None
+        self.ended = RunEnded(
+            run_id=self.run_id,
+            turn=max(0, len(self.turns) - 1),
+            ending=outcome.ending,
+            output=answer,
+            usage=self.usage,
+            turns=len(self.turns),
+            error=None if error is None else f"{type(error).__name__}: {error}",
+        )
+        self.emitter.tell_listeners(self.ended)
+        self.emitter.close()
+        return self.run
+
+
+def _error(
+    outcome: Outcome, cause: BaseException | None, asked: Message | None
+) -> BaseException | None:
+    """The exception that stands for an outcome; `cause` itself where it is the outcome."""
+    match outcome.ending:
+        case "completed":
+            return None
+        case "max_turns":
+            return MaxTurnsExceeded(outcome.limit or 0)
+        case "cancelled":
+            return cause or RunCancelled()
+        case "refused":
+            return Refused(outcome.detail)
+        case "context_exceeded":
+            unfinished = () if asked is None else (asked,)
+            error = ContextExceeded(outcome.used, outcome.limit, unfinished)
+            error.__cause__ = cause
+            return error
+        case _:
+            return cause

@@ -1,0 +1,120 @@
+"""What a session is made of, and the services that it gives to its tools."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from loopctl._clock import Clock
+from loopctl._threads import Threads
+from loopctl.config import SessionConfig
+from loopctl.context.attachments import Attachment, AttachmentStore
+from loopctl.engine.emitter import Emitter
+from loopctl.events import AttachmentsChanged
+from loopctl.machine import LoopMachine
+from loopctl.messages import Message
+from loopctl.models.client import ModelClient, ToolSchema
+from loopctl.plugins import PluginRegistry
+from loopctl.runs import Run
+from loopctl.tools.arguments import fields
+from loopctl.tools.dispatch import Dispatcher
+from loopctl.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from loopctl.engine.flight import Flight
+    from loopctl.tools.decisions import Approver
+    from loopctl.tools.layers import Layer
+
+
+class Session:
+    """One conversation and all that its runs share; `flight` is the run in flight, if any."""
+
+    def __init__(
+        self,
+        client: ModelClient,
+        *,
+        registry: ToolRegistry,
+        config: SessionConfig,
+        system: str | None,
+        deps: Any,
+        attachments: Iterable[Attachment],
+        history: Iterable[Message],
+        layers: Sequence[Layer],
+        approver: Approver | None,
+        clock: Clock,
+        serving: ModelClient,
+    ) -> None:
+        self.client = client
+        self.serving = serving
+        self.registry = registry
+        self.config = config
+        self.system = system
+        self.deps = deps
+        self.clock = clock
+        self.session_id = clock.new_id("session")
+        self.working_folder = Path(config.working_folder or Path.cwd())
+        self.plugins = PluginRegistry()
+        self.threads = Threads()
+        self.attachments = AttachmentStore(attachments)
+        self.machine = LoopMachine(history)
+        self.runs: deque[Run[Any]] = deque(maxlen=config.keep_runs)
+        self.flight: Flight | None = None
+        self.dispatcher = Dispatcher(
+            registry, services=self, config=config, layers=layers, approver=approver
+        )
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._offered: tuple[tuple[ToolSchema, ...], dict[str, str]] = ((), {})
+
+    def offered(self) -> dict[str, str]:
+        """Each offered tool and the fields that it expects, in words."""
+        schemas = self.registry.schemas
+        if self._offered[0] is not schemas:
+            self._offered = (schemas, {s.name: fields(s.input_schema) for s in schemas})
+        return self._offered[1]
+
+    async def set_attachment(self, attachment: Attachment) -> None:
+        """Pin or replace an attachment and tell who listens."""
+        await self._changed(await self.attachments.set(attachment))
+
+    async def detach_attachment(self, attachment_id: str) -> bool:
+        """Take an attachment away; `False` if it was not there."""
+        found = await self.attachments.detach(attachment_id)
+        if found:
+            await self._changed(attachment_id)
+        return found
+
+    def attachment_ids(self) -> tuple[str, ...]:
+        """What is pinned, in riding order."""
+        return self.attachments.ids()
+
+    async def _changed(self, attachment_id: str) -> None:
+        flight = self.flight
+        emitter = Emitter(self.plugins.listeners) if flight is None else flight.emitter
+        if emitter.active:
+            event = AttachmentsChanged(
+                run_id="" if flight is None else flight.run_id,
+                turn=0 if flight is None else self.machine.turn,
+                attachment_id=attachment_id,
+                ids=self.attachments.ids(),
+            )
+            await emitter.send(event)
+
+    def temporary_folder(self) -> Path:
+        """The session's private folder, made when first asked for, removed when it closes."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(
+                prefix="loopctl-", ignore_cleanup_errors=True
+            )
+        return Path(self._folder.name)
+
+    async def remove_folder(self) -> None:
+        """Remove the private folder, if it was made, also when the caller is being cancelled."""
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            with anyio.CancelScope(shield=True):
+                await self.threads.run(folder.cleanup)

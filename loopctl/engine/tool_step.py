@@ -1,0 +1,32 @@
+"""One wave of tool calls after a reply, and the end of its turn (ENG-12, TOL-8)."""
+
+from __future__ import annotations
+
+from loopctl.engine.flight import Flight
+from loopctl.events import ToolFinished, TurnEnded
+from loopctl.machine import CallTools
+
+
+async def tool_step(flight: Flight, step: CallTools) -> None:
+    """Run the waiting calls and feed their results to the machine."""
+    session, emitter, turn = flight.session, flight.emitter, flight.open
+    assert turn is not None, "a tool step follows a reply"
+    if emitter.active:
+        for result in step.answered:
+            told = ToolFinished(run_id=flight.run_id, turn=step.turn, result=result, seconds=0.0)
+            await emitter.send(told)
+    if step.calls:
+        await session.dispatcher.run(
+            step.calls,
+            run_id=flight.run_id,
+            turn=step.turn,
+            run_config=flight.config,
+            sink=emitter,
+            finished=turn.finished,
+        )
+    if flight.scope.cancel_called:
+        return
+    session.machine.results([turn.finished[call.id].result for call in step.calls])
+    flight.close_turn()
+    if emitter.active:
+        await emitter.send(TurnEnded(run_id=flight.run_id, turn=step.turn, usage=turn.usage))

@@ -1,0 +1,262 @@
+"""BareLoop: one session of an agent loop (ENG-9 … ENG-22).
+
+It runs turns: model call, tool calls, repeat. What it asks of the rooms below is all it knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Self
+
+import anyio
+
+from loopctl._calls import says_something
+from loopctl._clock import SYSTEM_CLOCK, Clock
+from loopctl.config import RunConfig, SessionConfig
+from loopctl.context.attachments import Attachment
+from loopctl.engine.emitter import Emitter
+from loopctl.engine.flight import Flight
+from loopctl.engine.run import fly
+from loopctl.engine.session import Session
+from loopctl.engine.stream import EventStream
+from loopctl.errors import ConfigError
+from loopctl.events import Event
+from loopctl.messages import Message, Role
+from loopctl.models.client import ModelClient
+from loopctl.models.resilience import ResilientClient, RetryPolicy
+from loopctl.runs import Run
+from loopctl.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+    from anyio.streams.memory import MemoryObjectSendStream
+    from typing_extensions import TypeVar
+
+    from loopctl.tools.decisions import Approver
+    from loopctl.tools.layers import Layer
+
+    D = TypeVar("D", default=None)
+else:
+    from typing import TypeVar
+
+    D = TypeVar("D")
+
+
+class BareLoop(Generic[D]):
+    """A session: its settings, its conversation, its runs.
+
+    `client` is a `ModelClient` or a string for `connect`, such as `"openai-chat:gpt-5.4"` or
+    `"local"`. `tools` are functions, `@tool`s or `Tool`s; `system` the system prompt; `deps`
+    whatever your tools and contributors need; `plugins` are registered in the order given;
+    `attachments` are pinned from the start; `history` is a conversation to go on from; `layers`
+    wrap tool calls, the first outermost; `approver` answers `Ask`; `retry` is the policy for
+    failed model calls, `None` for none; `clock` is where time and ids come from.
+
+    Constructing opens nothing and starts nothing. One run at a time; two sessions share nothing
+    but what they are given. Methods may be called from other tasks of the same event loop; from
+    another thread go through `anyio.from_thread`.
+    """
+
+    def __init__(
+        self,
+        client: ModelClient | str,
+        tools: Iterable[Any] = (),
+        config: SessionConfig | None = None,
+        *,
+        system: str | None = None,
+        deps: D = None,  # type: ignore[assignment]  # the default of D is None
+        plugins: Iterable[object] = (),
+        attachments: Iterable[Attachment] = (),
+        history: Iterable[Message] = (),
+        layers: Sequence[Layer] = (),
+        approver: Approver | None = None,
+        retry: RetryPolicy | None = RetryPolicy(),  # noqa: B008  # frozen
+        clock: Clock | None = None,
+    ) -> None:
+        self._made_client = isinstance(client, str)
+        given = _connected(client) if isinstance(client, str) else client
+        if not isinstance(given, ModelClient):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"client={client!r}: give a ModelClient or a string such as 'openai-chat:gpt-5.4'"
+            )
+        wrapped = retry is not None and not isinstance(given, ResilientClient)
+        clock = clock or SYSTEM_CLOCK
+        self._session = Session(
+            given,
+            serving=ResilientClient(given, retry, clock=clock) if wrapped else given,
+            registry=ToolRegistry(tools),
+            config=config or SessionConfig(),
+            system=system,
+            deps=deps,
+            attachments=attachments,
+            history=history,
+            layers=layers,
+            approver=approver,
+            clock=clock,
+        )
+        for plugin in plugins:
+            self.add_plugin(plugin)
+
+    # -- running ------------------------------------------------------------------------------
+
+    async def run(
+        self, input: str | Message | None, run_config: RunConfig | None = None
+    ) -> Run[str]:
+        """Answer one input: turns until a reply asks for no tool.
+
+        `None` continues an unfinished run. Returns the `Run`; raises what ended it otherwise, with
+        the run as its `.run` (ENG-16). Raises `LoopBusyError` while another run is in flight.
+        """
+        session = self._session
+        emitter = Emitter(session.plugins.listeners)
+        return await fly(Flight(session, _message(input), run_config or self.config.run, emitter))
+
+    def run_sync(
+        self, input: str | Message | None, run_config: RunConfig | None = None
+    ) -> Run[str]:
+        """`run` for scripts: starts an event loop of its own. Not for use inside one."""
+
+        async def once() -> Run[str]:
+            try:
+                return await self.run(input, run_config)
+            finally:
+                if self._made_client:
+                    await self._session.client.aclose()
+
+        return anyio.run(once)
+
+    def stream(
+        self,
+        input: str | Message | None,
+        run_config: RunConfig | None = None,
+        *,
+        task_group: TaskGroup | None = None,
+    ) -> EventStream:
+        """The same run, read along: `async with agent.stream("…") as stream: async for event …`.
+
+        Without `task_group` the block owns one and must be left in the task that entered it. With
+        one, the run lives there; its errors never reach the group (ENG-21).
+        """
+        message, config, session = _message(input), run_config or self.config.run, self._session
+
+        def take_off(send: MemoryObjectSendStream[Event]) -> Flight:
+            emitter = Emitter(session.plugins.listeners, send)
+            return Flight(session, message, config, emitter, streaming=True)
+
+        return EventStream(take_off, task_group)
+
+    def cancel(self) -> bool:
+        """Stop the run in flight, whatever it is doing; `False` and no effect without one."""
+        return self._session.flight is not None and self._session.flight.cancel()
+
+    # -- context ------------------------------------------------------------------------------
+
+    def add_contributor(self, contributor: Any) -> None:
+        """Register an object with `contribute(ctx)`, or a function of `ctx` (CTX-1)."""
+        self._session.plugins.add_contributor(contributor)
+
+    def add_plugin(self, plugin: object) -> None:
+        """Register an object with hooks marked by `@loopctl.hookimpl` (CTX-24)."""
+        self._session.plugins.add_plugin(plugin)
+        self._session.dispatcher.hooks = self._session.plugins.decisions
+
+    async def set_attachment(self, attachment: Attachment) -> None:
+        """Pin an attachment, or replace in place the one with its id (CTX-15)."""
+        await self._session.set_attachment(attachment)
+
+    async def detach_attachment(self, attachment_id: str) -> bool:
+        """Take an attachment away; `False` if it was not pinned."""
+        return await self._session.detach_attachment(attachment_id)
+
+    def attachment_ids(self) -> tuple[str, ...]:
+        """What is pinned, in the order in which it rides."""
+        return self._session.attachment_ids()
+
+    # -- reading ------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> SessionConfig:
+        """The session's settings."""
+        return self._session.config
+
+    @property
+    def client(self) -> ModelClient:
+        """The client as given, or as made from a string."""
+        return self._session.client
+
+    @property
+    def tools(self) -> ToolRegistry:
+        """The tools; what is registered or taken away shows in the next request."""
+        return self._session.registry
+
+    @property
+    def deps(self) -> D:
+        """What was given as `deps`."""
+        return self._session.deps  # type: ignore[no-any-return]
+
+    @property
+    def session_id(self) -> str:
+        """The id of this session."""
+        return self._session.session_id
+
+    @property
+    def history(self) -> tuple[Message, ...]:
+        """The committed messages."""
+        return self._session.machine.history
+
+    @property
+    def conversation(self) -> tuple[Message, ...]:
+        """History, then the messages of the run in flight."""
+        return self._session.machine.conversation
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether `run(None)` has something to continue."""
+        return self._session.machine.unfinished
+
+    @property
+    def runs(self) -> tuple[Run[str], ...]:
+        """The audit trail: the last `keep_runs` runs, the oldest first (ENG-20)."""
+        return tuple(self._session.runs)
+
+    # -- closing ------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """Cancel a run in flight and close what the session made (ENG-11).
+
+        Plugins in reverse order, the temporary folder, a client made from a string; never a
+        client that was given.
+        """
+        self.cancel()
+        try:
+            await self._session.plugins.aclose()
+        finally:
+            await self._session.remove_folder()
+            if self._made_client:
+                await self._session.client.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+def _connected(spec: str) -> ModelClient:
+    from loopctl.models.connect import connect  # a session with a client of its own does without
+
+    return connect(spec)
+
+
+def _message(input: str | Message | None) -> Message | None:
+    if input is None or isinstance(input, Message):
+        message = input
+    elif isinstance(input, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        message = Message.user(input)
+    else:
+        raise ConfigError(f"input={input!r}: give text, a user Message, or None to continue")
+    if message is not None and (message.role is not Role.USER or message.results):
+        raise ConfigError("a run's input is a user message of text and images")
+    if message is not None and not says_something(message.parts):
+        raise ConfigError("a run's input must say something; None continues an unfinished run")
+    return message

@@ -1,0 +1,242 @@
+"""Plugins: registration order, isolation, closing (CTX-4, CTX-5, CTX-24, CTX-27).
+
+Hooks are pluggy's, so they are marked, validated and ordered by its options. What pluggy would do
+at a call, last-registered first and stopping at the first exception, is not what a loop wants:
+the caller walks the implementations itself. Each plugin is registered through an adapter of its
+own, because pluggy takes two equal objects for one and passes over what is not marked.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any, cast
+
+import pluggy
+
+from loopctl.context.contributors import Contributor
+from loopctl.errors import ConfigError
+from loopctl.events import Event
+from loopctl.hookspecs import HOOKS, PROJECT, HookSpecs
+from loopctl.tools.decisions import DecisionHook
+
+logger = logging.getLogger("loopctl.plugins")
+
+_MARK = f"{PROJECT}_impl"
+
+
+class _Adapter:
+    """One registered plugin or contributor; compared by identity, its hooks are attributes."""
+
+    def __init__(self, owner: Any, distribution: str | None) -> None:
+        self.owner = owner
+        self.distribution = distribution
+        self.options: dict[str, dict[str, Any]] = {}
+
+    def offer(self, hook: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        """Make `function` this adapter's implementation of `hook`."""
+        setattr(self, hook, function)
+        self.options[hook] = {
+            "wrapper": False,
+            "hookwrapper": False,
+            "optionalhook": False,
+            "tryfirst": bool(options.get("tryfirst")),
+            "trylast": bool(options.get("trylast")),
+            "specname": None,
+        }
+
+
+class _Hooks(pluggy.PluginManager):
+    """pluggy's manager, reading the options that an adapter states."""
+
+    def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
+        return plugin.options.get(name) if isinstance(plugin, _Adapter) else None
+
+
+class PluginRegistry:
+    """The plugins and contributors of one session, in registration order."""
+
+    def __init__(self) -> None:
+        self._hooks = _Hooks(PROJECT)
+        self._hooks.add_hookspecs(HookSpecs)
+        self._adapters: list[_Adapter] = []
+        self.contributors: tuple[Contributor, ...] = ()
+        """Who is consulted before a turn, in the order of asking."""
+        self.decisions: tuple[DecisionHook, ...] = ()
+        """Who decides about tool calls, in the order of asking."""
+        self.listeners: tuple[tuple[str, Callable[[Event], object]], ...] = ()
+        """Who is told of events, by name."""
+
+    def add_plugin(self, plugin: Any, *, distribution: str | None = None) -> None:
+        """Register an object with marked hooks; all of them or, on an error, none.
+
+        Raises `ConfigError` for an object without hooks, a misspelt or wrongly written one.
+        """
+        adapter = _Adapter(plugin, distribution)
+        for name, function, options in _marked(plugin):
+            hook = options.get("specname") or name
+            _check(plugin, name, hook, function, options)
+            adapter.offer(hook, function, options)
+        if not adapter.options:
+            raise ConfigError(_no_hooks(plugin))
+        self._register(adapter)
+
+    def add_contributor(self, contributor: Any, *, distribution: str | None = None) -> None:
+        """Register an object with a method `contribute(ctx)`, or a function of `ctx`.
+
+        Raises `ConfigError` for anything else.
+        """
+        function = getattr(contributor, "contribute", None)
+        if isinstance(contributor, type) or not callable(function):
+            function = contributor
+        if isinstance(contributor, type) or not callable(function):
+            raise ConfigError(
+                f"{_name(contributor)} is no contributor: give an object with a method"
+                " contribute(ctx), or a function of ctx"
+            )
+        _check_takes_one(contributor, function)
+        options: dict[str, Any] = getattr(function, _MARK, None) or {}
+        if options.get("wrapper") or options.get("hookwrapper"):
+            raise ConfigError(f"{_name(contributor)}: wrappers are not supported")
+        adapter = _Adapter(contributor, distribution)
+        adapter.offer("contribute", _positional(function), options)
+        self._register(adapter)
+
+    def _register(self, adapter: _Adapter) -> None:
+        self._hooks.register(adapter, name=f"{len(self._adapters)}:{_name(adapter.owner)}")
+        self._adapters.append(adapter)
+        self.contributors = tuple(
+            Contributor(_name(a.owner), a.distribution, f, bool(getattr(a.owner, "offload", False)))
+            for a, f in self._ordered("contribute")
+        )
+        self.decisions = tuple(
+            DecisionHook(name=_name(a.owner), distribution=a.distribution, ask=f)
+            for a, f in self._ordered("before_tool_call")
+        )
+        self.listeners = tuple((_name(a.owner), f) for a, f in self._ordered("on_event"))
+
+    def _ordered(self, hook: str) -> list[tuple[_Adapter, Callable[..., Any]]]:
+        """The implementations: tryfirst, plain, trylast, each in registration order."""
+        place = {id(adapter): index for index, adapter in enumerate(self._adapters)}
+        caller: pluggy.HookCaller = getattr(self._hooks.hook, hook)
+        ranked = sorted(
+            caller.get_hookimpls(),
+            key=lambda i: (i.trylast - i.tryfirst, place[id(i.plugin)]),
+        )
+        return [(cast("_Adapter", impl.plugin), impl.function) for impl in ranked]
+
+    async def aclose(self) -> None:
+        """Await each plugin's optional `aclose()`, the last registered first (CTX-27).
+
+        One that fails is logged and does not keep the others from closing.
+        """
+        while self._adapters:
+            adapter = self._adapters.pop()
+            self._hooks.unregister(adapter)
+            close = getattr(adapter.owner, "aclose", None)
+            if not callable(close):
+                continue
+            try:
+                pending: Any = close()
+                if inspect.isawaitable(pending):
+                    await pending
+            except Exception:
+                logger.exception("plugin %s failed to close", _name(adapter.owner))
+
+
+def _name(plugin: Any) -> str:
+    if inspect.isroutine(plugin) or isinstance(plugin, type):
+        return str(getattr(plugin, "__qualname__", plugin))
+    if inspect.ismodule(plugin):
+        return plugin.__name__
+    return type(plugin).__qualname__
+
+
+def _marked(plugin: Any) -> list[tuple[str, Callable[..., Any], dict[str, Any]]]:
+    """The marked functions of an object or module, in the order of its names."""
+    found: list[tuple[str, Callable[..., Any], dict[str, Any]]] = []
+    for name in dir(plugin):
+        static = inspect.getattr_static(plugin, name, None)
+        if isinstance(static, property):
+            continue
+        try:
+            function = getattr(plugin, name)
+        except Exception:
+            continue
+        options = getattr(function, _MARK, None) if callable(function) else None
+        if isinstance(options, dict):
+            found.append((name, function, cast("dict[str, Any]", options)))
+    return found
+
+
+def _check(
+    plugin: Any, name: str, hook: str, function: Callable[..., Any], options: dict[str, Any]
+) -> None:
+    who = f"plugin {_name(plugin)}"
+    if hook not in HOOKS:
+        import difflib
+
+        near = difflib.get_close_matches(hook, HOOKS, n=1)
+        meant = f"did you mean {near[0]}({', '.join(HOOKS[near[0]])})? " if near else ""
+        raise ConfigError(f"{who}: there is no hook {hook!r}; {meant}hooks are {_hook_list()}")
+    if options.get("wrapper") or options.get("hookwrapper"):
+        raise ConfigError(f"{who}: {name} is a wrapper; wrappers are not supported")
+    if isinstance(plugin, type):
+        raise ConfigError(f"{who} is a class; give an instance")
+    wanted = HOOKS[hook]
+    expected = f"{hook}({', '.join(wanted)})"
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.default is not parameter.empty:
+            raise ConfigError(
+                f"{who}: parameter {parameter.name!r} of {name} has a default and would never be"
+                f" passed; expected {expected}"
+            )
+    given = tuple(inspect.signature(function).parameters)
+    if given != wanted:
+        raise ConfigError(f"{who}: {name}({', '.join(given)}) does not fit; expected {expected}")
+    if hook == "on_event" and inspect.iscoroutinefunction(function):
+        raise ConfigError(f"{who}: on_event is sync; expected def {expected}")
+
+
+def _check_takes_one(contributor: Any, function: Callable[..., Any]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(object())
+    except TypeError as error:
+        raise ConfigError(
+            f"{_name(contributor)}: a contributor takes exactly one argument, ctx ({error})"
+        ) from None
+
+
+def _positional(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function under the name that the hook's argument has, whatever the original calls it."""
+
+    def contribute(ctx: Any) -> Any:
+        return function(ctx)
+
+    return contribute
+
+
+def _no_hooks(plugin: Any) -> str:
+    import difflib
+
+    names = [name for name in dir(plugin) if not name.startswith("_")]
+    meant = sorted(
+        {
+            match
+            for name in names
+            for match in difflib.get_close_matches(name, HOOKS, n=1, cutoff=0.75)
+        }
+    )
+    hint = (
+        f"mark {', '.join(meant)} with @loopctl.hookimpl" if meant else f"hooks are {_hook_list()}"
+    )
+    return f"{_name(plugin)} has no hook marked with @loopctl.hookimpl; {hint}"
+
+
+def _hook_list() -> str:
+    return ", ".join(f"{hook}({', '.join(arguments)})" for hook, arguments in HOOKS.items())
