@@ -251,6 +251,35 @@ async def test_interrupts_come_out_bare(
     assert list(bench.finished) == ["c0"]
 
 
+async def test_an_interrupt_during_cancellation_comes_out_bare() -> None:
+    """TOL-9, ENG-16: the interrupt is not lost in the cancellation that it meets."""
+    waiting = anyio.Event()
+
+    @tool(concurrency_safe=True)
+    async def stubborn() -> None:
+        waiting.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise KeyboardInterrupt
+
+    raised: list[type[BaseException]] = []
+    bench = Bench(stubborn, tool(name="wait", concurrency_safe=True)(_sleep_forever))
+
+    async def run() -> None:
+        try:
+            await bench.run(call("stubborn"), call("wait", "c2"))
+        except BaseException as error:
+            raised.append(type(error))
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await waiting.wait()
+            group.cancel_scope.cancel()
+    assert raised == [KeyboardInterrupt]
+
+
 async def test_a_stray_cancellation_is_the_tools_own_error() -> None:
     """TOL-9, D4: nobody asked for it, so the run goes on."""
 
