@@ -13,8 +13,9 @@ from loopctl.config import RequestOptions
 from loopctl.errors import ConnectError, StreamIncomplete
 from loopctl.messages import Message
 from loopctl.models.client import ModelRequest
+from loopctl.models.openai_chat import OpenAIChatClient
 from loopctl.replies import ModelResponse
-from loopctl.testing import ScriptedClient, Stall
+from loopctl.testing import Playable, ScriptedClient, Stall, chat_reply, threaded
 from loopctl.testing.byte_script import Close
 from loopctl.testing.contracts import Bench, Broken, ModelClientContract, Served
 
@@ -41,6 +42,23 @@ class TestScriptedClient(ModelClientContract):
     @contextmanager
     def serve(self, *replies: Served) -> Generator[Bench, None, None]:
         yield Bench(client=self.kind(*map(as_scripted, replies)))
+
+
+def as_chat_completions(reply: Served) -> Playable:
+    if isinstance(reply, Message):
+        return chat_reply(reply)
+    return chat_reply(reply.message, broken_by=reply.by)
+
+
+@pytest.mark.usefixtures("no_threads_or_sockets_left")
+class TestOpenAIChatClient(ModelClientContract):
+    unsupported = RequestOptions(stop=("a", "b", "c", "d", "e"))
+
+    @contextmanager
+    def serve(self, *replies: Served) -> Generator[Bench, None, None]:
+        with threaded(*map(as_chat_completions, replies)) as server:
+            client = OpenAIChatClient("m", base_url=f"{server.url}/v1", api_key="k")
+            yield Bench(client=client, server=server)
 
 
 def test_a_client_whose_ways_differ_is_caught() -> None:
