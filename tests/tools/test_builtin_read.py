@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from loopctl import ToolContext, ToolOutput
+from loopctl import BareLoop, SessionConfig, ToolContext, ToolOutput
+from loopctl.testing import ScriptedClient, call
 from loopctl.tools.builtin import read, read_text_file
 
 Reading = Callable[[str], ToolOutput]
@@ -256,3 +257,12 @@ def test_no_file_stays_open(reading: Reading, folder: Path) -> None:
     for path in ("notes.txt", "docs/guide.md", "docs", "zzz", "docs/zzz", "pipe", "../x"):
         reading(path)
     assert os.listdir("/dev/fd") == before
+
+
+@pytest.mark.anyio
+async def test_a_session_reads_off_its_event_loop(folder: Path) -> None:
+    """TOL-7: the watchdog fails this test if the file is opened in the event loop's thread."""
+    client = ScriptedClient(call("read_text_file", path="notes.txt"), "done")
+    agent = BareLoop(client, [read_text_file], SessionConfig(working_folder=str(folder)))
+    run = await agent.run("what is the code?")
+    assert run.turns[0].calls[0].result.text == "the code is 42\n"

@@ -1,0 +1,28 @@
+"""Which model a command talks to."""
+
+from __future__ import annotations
+
+import os
+
+from loopctl.errors import ConfigError
+from loopctl.models.local import is_installed
+from loopctl.models.providers import LOCAL, PROVIDERS, first_configured
+
+
+def choose(given: str | None = None) -> str:
+    """The model to use, as `connect` takes it.
+
+    What is given; else `LOOPCTL_MODEL`; else the first provider whose key is set; else `local`
+    when it is installed. Raises `ConfigError` that lists the choices.
+    """
+    for name in (given, os.environ.get("LOOPCTL_MODEL")):
+        if name is not None and name.strip():
+            return name.strip()
+    found = first_configured() or (LOCAL if is_installed() else None)
+    if found is None:
+        keys = ", ".join(each.keys[0] for each in PROVIDERS.values() if each.default_model)
+        raise ConfigError(
+            f"no model: give --model or set LOOPCTL_MODEL (known: {', '.join(PROVIDERS)}, {LOCAL});"
+            f" or set a key ({keys}); --model {LOCAL} says how to install a model of your own"
+        )
+    return found
