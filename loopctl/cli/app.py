@@ -17,7 +17,7 @@ import anyio
 import click
 
 from loopctl.cli import inputs, models
-from loopctl.cli.exits import MEANING, Exit, exit_for, explain
+from loopctl.cli.exits import MEANING, Exit, PipeClosed, exit_for, explain
 from loopctl.cli.run import Order, carry_out, session
 from loopctl.cli.screen import Line, one_line
 from loopctl.cli.terminal import JsonLines, Terminal, complain, last_words
@@ -97,23 +97,26 @@ def run(
     """
     out, err = sys.stdout, sys.stderr
     screen = JsonLines(out, err) if as_json else Terminal(out, err)
-    # What tools and libraries print must not end up in the answer.
-    with contextlib.redirect_stdout(err), _warnings_as_lines(screen.say):
-        name = models.choose(model)
-        pinned: list[Attachment] = [inputs.attachment(path) for path in attach]
-        if todo:
-            pinned.append(TodoAttachment([TodoItem(text) for text in todo]))
-        order = Order(
-            task=inputs.task(task, sys.stdin.buffer),
-            client=name if client_for is None else client_for(name),
-            tools=[tool for reference in tools for tool in inputs.tools(reference)],
-            system=system,
-            attachments=pinned,
-            goal_reminder=goal_reminder,
-            max_turns=max_turns,
-        )
-        agent = session(order)
-        anyio.run(carry_out, agent, order.task, screen, last_words(err))
+    try:
+        # What tools and libraries print must not end up in the answer.
+        with contextlib.redirect_stdout(err), _warnings_as_lines(screen.say):
+            name = models.choose(model)
+            pinned: list[Attachment] = [inputs.attachment(path) for path in attach]
+            if todo:
+                pinned.append(TodoAttachment([TodoItem(text) for text in todo]))
+            order = Order(
+                task=inputs.task(task, sys.stdin.buffer),
+                client=name if client_for is None else client_for(name),
+                tools=[tool for reference in tools for tool in inputs.tools(reference)],
+                system=system,
+                attachments=pinned,
+                goal_reminder=goal_reminder,
+                max_turns=max_turns,
+            )
+            agent = session(order)
+            anyio.run(carry_out, agent, order.task, screen, last_words(err))
+    except BrokenPipeError as error:
+        raise PipeClosed from error
 
 
 def start(arguments: Sequence[str] | None = None, client_for: ClientFor | None = None) -> int:

@@ -46,12 +46,16 @@ class Stopped(Exception):
     """The run was cancelled; the text says where."""
 
 
+class PipeClosed(Exception):
+    """Nobody reads the output any more; click would make an exit code of its own of the cause."""
+
+
 def exit_for(error: BaseException) -> Exit:
     """The exit code that stands for an error."""
     match error:
         case Stopped() | KeyboardInterrupt():
             return Exit.CANCELLED
-        case BrokenPipeError():
+        case PipeClosed():
             return Exit.PIPE_CLOSED
         case ConfigError() | AttachmentError():
             return Exit.USAGE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loopctl.cli.exits import MAX_ERROR, MEANING, Exit, Stopped, exit_for, explain
+from loopctl.cli.exits import MAX_ERROR, MEANING, Exit, PipeClosed, Stopped, exit_for, explain
 from loopctl.errors import (
     AttachmentError,
     AuthError,
@@ -32,7 +32,7 @@ from loopctl.errors import (
         (Refused("no"), 4),
         (Stopped("stopped in turn 0"), 130),
         (KeyboardInterrupt(), 130),
-        (BrokenPipeError(), 141),
+        (PipeClosed(), 141),
     ],
 )
 def test_each_error_has_its_exit_code(error: BaseException, code: int) -> None:
