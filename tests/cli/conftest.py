@@ -35,7 +35,8 @@ class Command:
     """
 
     def __init__(self, arguments: list[str], folder: Path, url: str, terminal: bool) -> None:
-        known = {k: v for k, v in os.environ.items() if not k.endswith(("_API_KEY", "_BASE_URL"))}
+        unwanted = ("_API_KEY", "_BASE_URL", "UNBUFFERED")  # the last one hides what is not flushed
+        known = {k: v for k, v in os.environ.items() if not k.endswith(unwanted)}
         self._environment = known | {
             "OPENAI_BASE_URL": url,
             "LOOPCTL_MODEL": "openai-chat:m",
