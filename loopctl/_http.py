@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT = 10.0
 """Seconds to establish a connection."""
+
+POOL_SIZE = 32
+"""Connections of one pool. httpx's pools take time that grows with the cube of their size, so a
+`Transport` has several small ones rather than a large one."""
 
 KEEP_ALIVE = 30.0
 """Seconds for which an idle connection is kept."""
@@ -109,6 +114,8 @@ class Transport:
     def __init__(
         self, *, http_client: HttpClient | None = None, max_connections: int = 1000
     ) -> None:
+        if max_connections < 1:
+            raise ConfigError(f"max_connections={max_connections!r}: must be a whole number ≥ 1")
         self._given = http_client
         self._max_connections = max_connections
 
@@ -122,9 +129,29 @@ class Transport:
         came is replaced once, at once. Raises `ConnectError` when there is no response, and
         `ConfigError` for what cannot be sent.
         """
+        given = self._given
+        pool = _Pool(given, 0) if given is not None else (await self._pools()).pick()
+        pool.busy += 1
+        try:
+            response = await self._response(pool.client, method, url, headers, body)
+            try:
+                yield HttpResponse(response)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await response.aclose()
+        finally:
+            pool.busy -= 1
+
+    async def _response(
+        self,
+        client: httpx.AsyncClient,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+    ) -> httpx.Response:
         import httpx
 
-        client = self._given if self._given is not None else await self._client()
         timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT)
         try:
             request = client.build_request(
@@ -133,69 +160,86 @@ class Transport:
             sent = _Sent()
             request.extensions["trace"] = sent.trace
             try:
-                response = await client.send(request, stream=True)
+                return await client.send(request, stream=True)
             except (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError):
                 if not sent.on_kept_connection:
                     raise
-                response = await client.send(request, stream=True)
+                return await client.send(request, stream=True)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError) as error:
             raise ConfigError(f"{url} cannot be requested: {error}") from error
         except httpx.HTTPError as error:
             raise _mapped(error, begun=False) from error
-        try:
-            yield HttpResponse(response)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await response.aclose()
 
     async def aclose(self) -> None:
         """Close the connections of the current event loop; the next request opens new ones."""
-        pool = _POOLS.get(None)
-        closing = pool.pop(self, None) if pool is not None else None
-        if closing is not None:
-            await closing.closing.aclose()
+        of_loop = _POOLS.get(None)
+        pools = of_loop.pop(self, None) if of_loop is not None else None
+        if pools is not None:
+            await pools.closing.aclose()
 
-    async def _client(self) -> httpx.AsyncClient:
-        import httpx
-
-        pool = _POOLS.get(None)
-        if pool is None:
-            pool = WeakKeyDictionary[Transport, _Pooled]()
-            _POOLS.set(pool)
-        pooled = pool.get(self)
-        if pooled is None:
-            client = httpx.AsyncClient(
-                verify=_tls(),
-                limits=httpx.Limits(
-                    max_connections=self._max_connections,
-                    max_keepalive_connections=self._max_connections,
-                    keepalive_expiry=KEEP_ALIVE,
-                ),
-            )
-            pooled = pool[self] = _Pooled(client)
-            await anext(pooled.closing)
-        return pooled.client
+    async def _pools(self) -> _Pools:
+        of_loop = _POOLS.get(None)
+        if of_loop is None:
+            of_loop = WeakKeyDictionary[Transport, _Pools]()
+            _POOLS.set(of_loop)
+        pools = of_loop.get(self)
+        if pools is None:
+            pools = of_loop[self] = _Pools(self._max_connections)
+            await anext(pools.closing)
+        return pools
 
 
-class _Pooled:
-    """A client of one event loop, and the generator that closes it when the loop shuts down.
+@dataclass(slots=True, eq=False)
+class _Pool:
+    """A client, how many connections it may have, and how many requests it has."""
+
+    client: httpx.AsyncClient
+    size: int
+    busy: int = 0
+
+
+class _Pools:
+    """The clients of one event loop, and the generator that closes them when the loop shuts down.
 
     Event loops close the async generators that are left when they end; nothing else runs then.
     """
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self.client = client
-        self.closing = _close_at_the_end(client)
+    def __init__(self, max_connections: int) -> None:
+        self._left = max_connections
+        self._pools: list[_Pool] = []
+        self.closing = _close_at_the_end(self._pools)
+
+    def pick(self) -> _Pool:
+        """The first pool with a free connection; the least busy one when none may be added."""
+        for pool in self._pools:
+            if pool.busy < pool.size:
+                return pool
+        if self._left <= 0:
+            return min(self._pools, key=lambda pool: pool.busy / pool.size)
+        size = min(POOL_SIZE, self._left)
+        self._left -= size
+        self._pools.append(_Pool(_new_client(size), size))
+        return self._pools[-1]
 
 
-async def _close_at_the_end(client: httpx.AsyncClient) -> AsyncGenerator[None]:
+def _new_client(size: int) -> httpx.AsyncClient:
+    import httpx
+
+    limits = httpx.Limits(
+        max_connections=size, max_keepalive_connections=size, keepalive_expiry=KEEP_ALIVE
+    )
+    return httpx.AsyncClient(verify=_tls(), limits=limits)
+
+
+async def _close_at_the_end(pools: list[_Pool]) -> AsyncGenerator[None]:
     try:
         yield
     finally:
-        await client.aclose()
+        for pool in pools:
+            await pool.client.aclose()
 
 
-_POOLS: RunVar[WeakKeyDictionary[Transport, _Pooled]] = RunVar("loopctl_http")
+_POOLS: RunVar[WeakKeyDictionary[Transport, _Pools]] = RunVar("loopctl_http")
 
 
 class _Sent:

@@ -151,7 +151,7 @@ def read_error(
     metadata = _mapping(inner.get("metadata"))
     names = [inner.get("code"), inner.get("type"), metadata.get("error_type"), inner.get("error")]
     codes = tuple(str(name).lower() for name in names if isinstance(name, (str, int)))
-    if status is None or status < 400:
+    if status is None or status == 200:
         status = next((int(code) for code in codes if re.fullmatch("[45][0-9]{2}", code)), None)
     text = given if isinstance(given, str) else inner.get("message") or inner.get("detail")
     if not isinstance(text, str):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from contextvars import ContextVar
+from time import monotonic
 
-import anyio
+from anyio import sleep
 
 from loopctl._deadline import Deadline
 from loopctl.errors import ConfigError, RateLimitError
@@ -53,7 +53,7 @@ class RateLimiter:
         if attempt is not None:
             attempt.pause()
         try:
-            await anyio.sleep(delay)
+            await sleep(delay)
         except BaseException:
             self._give_back(base_url)
             raise
@@ -63,7 +63,7 @@ class RateLimiter:
 
     def _reserve(self, base_url: str) -> float:
         with self._lock:
-            now = time.monotonic()
+            now = monotonic()
             full_at = max(self._full_at.get(base_url, now), now) + self._interval
             delay = full_at - now - self._burst * self._interval
             if self.max_wait is not None and delay > self.max_wait:

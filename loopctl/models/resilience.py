@@ -11,9 +11,10 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, fields
-from typing import TypeGuard, TypeVar
+from typing import Self, TypeGuard, TypeVar
 
 import anyio
+from anyio import sleep
 
 from loopctl._clock import SYSTEM_CLOCK, Clock
 from loopctl._deadline import Deadline
@@ -141,7 +142,42 @@ class ResilientClient:
                 raise failure
             if on_failure is not None:
                 on_failure(failure.usage)
-            await anyio.sleep(delay)
+            await sleep(delay)
+
+    async def follow(
+        self,
+        request: ModelRequest,
+        receive: Callable[[StreamEvent, Deadline | None], Awaitable[None]],
+    ) -> None:
+        """The same as `stream`, told event by event, for who reads all of it in one place.
+
+        `receive` runs under the attempt's deadline, which it is given: it is to pause it while it
+        waits for anything but the provider.
+        """
+        tries = _Tries(self.policy, self._clock)
+        while True:
+            attempt = _Attempt(self.policy)
+            token = ATTEMPT.set(attempt)
+            try:
+                with attempt:
+                    async with self.client.stream(request) as source:
+                        async for event in source:
+                            attempt.note(event)
+                            await receive(event, attempt)
+                            if type(event) is MessageStop:
+                                return
+                failure: ModelError = self._unfinished(attempt)
+            except ModelError as error:
+                failure = error
+            finally:
+                ATTEMPT.reset(token)
+            if failure.usage is None:
+                failure.usage = attempt.usage
+            delay = tries.delay_after(failure)
+            if delay is None:
+                raise failure
+            await receive(AttemptStarted(tries.made, str(failure), failure.usage), None)
+            await sleep(delay)
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[StreamEvent]]:
@@ -161,6 +197,8 @@ class ResilientClient:
                 async with AsyncExitStack() as stack:
                     entering = stack.enter_async_context(self.client.stream(request))
                     source = await watch.over(entering)
+                    if isinstance(source, AsyncGenerator):  # not every client closes its own
+                        stack.push_async_callback(source.aclose)
                     while (event := await watch.over(anext(source, None))) is not None:
                         watch.note(event)
                         yield event
@@ -179,12 +217,83 @@ class ResilientClient:
             if delay is None:
                 raise failure
             yield AttemptStarted(tries.made, str(failure), failure.usage)
-            await anyio.sleep(delay)
+            await sleep(delay)
+
+    def _unfinished(self, attempt: _Attempt) -> ModelError:
+        if attempt.expired:
+            return self._stalled(*attempt.which())
+        return StreamIncomplete(
+            "the stream ended before the provider said that the reply was complete",
+            provider=self.provider,
+            model=self.model,
+        )
 
     def _stalled(self, what: str, seconds: float | None) -> StreamStalled:
         return StreamStalled(
             f"{what} within {seconds:g} s", provider=self.provider, model=self.model
         )
+
+
+class _Attempt(Deadline):
+    """The time that one attempt of a stream has left, as a whole and until its next content.
+
+    The limit for the next content is moved when a hundredth of it has passed since it was last
+    set: exact enough for a limit, and cheap for a thousand small events.
+    """
+
+    def __init__(self, policy: RetryPolicy) -> None:
+        super().__init__(_least(policy.first_event_timeout, policy.attempt_timeout))
+        self.usage: Usage | None = None
+        self._policy = policy
+        self._begun = False
+        self._whole_end = math.inf
+        self._set_at = 0.0
+        self._paused_at: float | None = None
+
+    def __enter__(self) -> Self:
+        self._set_at = anyio.current_time()
+        if self._policy.attempt_timeout is not None:
+            self._whole_end = self._set_at + self._policy.attempt_timeout
+        super().__enter__()
+        return self
+
+    def note(self, event: StreamEvent) -> None:
+        """Count an event; only content gives the full time to the next one."""
+        if isinstance(event, UsageReport):
+            self.usage = event.usage.peak(self.usage)
+            return
+        first, self._begun = not self._begun, True
+        if not first and isinstance(event, MessageStart):
+            return
+        limit = self._policy.event_timeout
+        now = anyio.current_time()
+        if first or limit is None or now - self._set_at > limit / 100:
+            self._set_at = now
+            self.scope.deadline = min(self._whole_end, math.inf if limit is None else now + limit)
+
+    def pause(self) -> None:
+        """Stop both limits."""
+        if self._paused_at is None:
+            self._paused_at = anyio.current_time()
+            super().pause()
+
+    def resume(self) -> None:
+        """Let both limits run on from where they were paused."""
+        if self._paused_at is not None:
+            stood = anyio.current_time() - self._paused_at
+            self._whole_end += stood
+            self._set_at += stood
+            self._paused_at = None
+            super().resume()
+
+    def which(self) -> tuple[str, float | None]:
+        """What was not there in time, and the limit."""
+        policy = self._policy
+        if anyio.current_time() >= self._whole_end:
+            return "no complete reply", policy.attempt_timeout
+        if self._begun:
+            return "no more content", policy.event_timeout
+        return "no first event", policy.first_event_timeout
 
 
 class _Watch:

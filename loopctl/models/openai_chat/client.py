@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+
+import anyio
 
 from loopctl._http import HttpResponse, Transport
 from loopctl.errors import ConfigError, InvalidResponseError, ModelError
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from loopctl._http import HttpClient
 
 OPENAI_URL = "https://api.openai.com/v1"
+
+_LAST_BYTES = 0.25
+"""Seconds that the end of a body may take to follow the terminal signal."""
 
 _BYTES_FOR_A_TOKEN = 512
 """What one streamed token may take on the wire: a chunk of its own, with ids and padding."""
@@ -55,6 +60,10 @@ class OpenAIChatClient:
         max_connections: int = 1000,
         limiter: RateLimiter | None = None,
     ) -> None:
+        try:
+            told = profile_for(base_url)
+        except ValueError as error:
+            raise ConfigError(f"base_url={base_url!r}: {error}") from None
         if not base_url.startswith(("http://", "https://")):
             raise ConfigError(f"base_url={base_url!r}: must begin with http:// or https://")
         if isinstance(profile, str) and profile not in PROFILES:
@@ -67,7 +76,7 @@ class OpenAIChatClient:
         self.model = model
         self.provider = provider
         self.base_url = base_url
-        self.profile = profile if profile is not None else profile_for(base_url)
+        self.profile = profile if profile is not None else told
         self._secret = {"authorization": f"Bearer {key}"} if key else {}
         self._headers = {name.lower(): value for name, value in (headers or {}).items()}
         self._window = context_window
@@ -160,7 +169,10 @@ class OpenAIChatClient:
             async with aclosing(response.chunks()) as chunks:
                 async for chunk in chunks:
                     for sent in reader.feed(chunk):
-                        for event in decoder.feed(sent.data, sent.event):
+                        found = decoder.feed(sent.data, sent.event)
+                        if decoder.done:
+                            await _read_to_the_end(chunks)
+                        for event in found:
                             yield event
                     if decoder.done:
                         return
@@ -199,6 +211,13 @@ class OpenAIChatClient:
         """10 MiB, or what as many tokens as the model may answer can take (MOD-7)."""
         tokens = request.options.max_output_tokens or self.profile.facts(model).max_output or 0
         return max(MAX_BODY, tokens * _BYTES_FOR_A_TOKEN)
+
+
+async def _read_to_the_end(chunks: AsyncGenerator[bytes]) -> None:
+    """Take what follows the terminal signal: only a connection that was read out can be kept."""
+    with anyio.move_on_after(_LAST_BYTES), suppress(ModelError):
+        async for _ in chunks:
+            pass
 
 
 _STREAMS = frozenset({"text/event-stream", "", "application/octet-stream"})

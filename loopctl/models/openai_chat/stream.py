@@ -70,7 +70,7 @@ class ChatDecoder:
         self._refusal: list[str] = []
         self._said = False
         self._details: list[dict[str, Any]] = []
-        self._thinking_field: str | None = None
+        self._thinking = False
         self._calls = CallFragments(_CALLS)
 
     def feed(self, data: str, event: str = "") -> list[StreamEvent]:
@@ -156,23 +156,24 @@ class ChatDecoder:
             self._finish = finish
 
     def _thought(self, delta: Mapping[str, Any], events: list[StreamEvent]) -> None:
+        details = delta.get("reasoning_details")
+        if isinstance(details, list) and details:
+            self._think("reasoning_details", "", events)
+            for detail in cast("list[Any]", details):
+                if isinstance(detail, dict):
+                    _join_detail(self._details, cast("dict[str, Any]", detail))
         for name in ("reasoning_content", "reasoning"):
             text = delta.get(name)
             if isinstance(text, str) and text:
                 self._think(name, text, events)
                 break  # some servers send both names
-        details = delta.get("reasoning_details")
-        if isinstance(details, list):
-            self._thinking_field = "reasoning_details"
-            for detail in cast("list[Any]", details):
-                if isinstance(detail, dict):
-                    _join_detail(self._details, cast("dict[str, Any]", detail))
 
     def _think(self, field: str, text: str, events: list[StreamEvent]) -> None:
-        if self._thinking_field is None:
-            self._thinking_field = field
+        if not self._thinking:
+            self._thinking = True
             events.append(PartStart("thinking", _THINKING, field=field))
-        events.append(PartDelta("thinking", _THINKING, text))
+        if text:
+            events.append(PartDelta("thinking", _THINKING, text))
 
     def _content(self, content: object, events: list[StreamEvent]) -> None:
         if isinstance(content, str):
@@ -208,7 +209,6 @@ class ChatDecoder:
             )
         events: list[StreamEvent] = list(self._calls.finish())
         if self._details:
-            events.append(PartStart("thinking", _THINKING, field="reasoning_details"))
             sealed = _json.dumps(self._details)
             events.append(PartDelta("thinking", _THINKING, signature=sealed))
         refusal = "".join(self._refusal) or None

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import datetime
+import json
+from typing import Any
+
+import pytest
+
+from loopctl.errors import (
+    AuthError,
+    BadRequestError,
+    ContextOverflowError,
+    ModelError,
+    NotFoundError,
+    OverloadedError,
+    QuotaError,
+    RateLimitError,
+    ServerError,
+)
+from loopctl.models.classify import read_error, read_response, retry_after, to_error
+
+NOW = datetime.datetime(2026, 11, 28, 12, 0, 0, tzinfo=datetime.UTC)
+
+
+def error(status: int, body: Any = None, headers: dict[str, str] | None = None) -> ModelError:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode() if body else b""
+    upstream = read_response(status, headers or {}, data, now=NOW)
+    return to_error(upstream, provider="acme", model="m")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "again"),
+    [
+        (301, NotFoundError, False),
+        (400, BadRequestError, False),
+        (401, AuthError, False),
+        (402, QuotaError, False),
+        (403, AuthError, False),
+        (404, NotFoundError, False),
+        (405, BadRequestError, False),
+        (408, ServerError, True),
+        (409, ServerError, True),
+        (413, BadRequestError, False),
+        (422, BadRequestError, False),
+        (425, ServerError, True),
+        (429, RateLimitError, True),
+        (498, OverloadedError, True),
+        (500, ServerError, True),
+        (502, ServerError, True),
+        (503, OverloadedError, True),
+        (520, ServerError, True),
+        (524, ServerError, True),
+        (529, OverloadedError, True),
+        (599, ServerError, True),
+    ],
+)
+def test_a_status_alone_is_enough(status: int, kind: type[ModelError], again: bool) -> None:
+    """MOD-11, E4: 408, 409, 425, 429 and every 5xx may be tried again, other 4xx never."""
+    for body in (b"", b"<html>oops</html>", {"error": {"message": "m"}}):
+        found = error(status, body)
+        assert type(found) is kind
+        assert found.recoverable is again
+        assert (found.provider, found.model, found.status) == ("acme", "m", status)
+
+
+def wrapped(message: str = "m", **fields: Any) -> dict[str, Any]:
+    return {"error": {"message": message, **fields}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (429, wrapped(code="insufficient_quota"), QuotaError),
+        (429, wrapped(type="insufficient_quota", code="billing_hard_limit_reached"), QuotaError),
+        (429, wrapped(type="exceeded_current_quota_error"), QuotaError),
+        (429, wrapped(code="1113"), QuotaError),
+        (429, wrapped(code="1305"), OverloadedError),
+        (429, wrapped(code="1302"), RateLimitError),
+        (429, wrapped(type="engine_overloaded_error"), OverloadedError),
+        (400, wrapped("Incorrect API key provided: sk-abc"), AuthError),
+        (200, wrapped(code=402), QuotaError),
+        (200, wrapped(code=529), OverloadedError),
+        (200, wrapped(type="server_error"), ServerError),
+        (200, wrapped(type="rate_limit_error"), RateLimitError),
+        (200, wrapped(code="invalid_api_key"), AuthError),
+        (200, wrapped(metadata={"error_type": "provider_overloaded"}), OverloadedError),
+        (200, wrapped("The server is overloaded"), OverloadedError),
+        (400, {"detail": [{"msg": "extra field"}]}, BadRequestError),
+        (400, {"object": "error", "message": "m", "type": "BadRequestError"}, BadRequestError),
+    ],
+)
+def test_the_body_says_more_than_the_status(status: int, body: Any, kind: type[ModelError]) -> None:
+    """MOD-11: money is never waited for; overloads and keys have several names."""
+    assert type(error(status, body)) is kind
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, wrapped(code="context_length_exceeded")),
+        (400, wrapped("This model's maximum context length is 8192 tokens.")),
+        (400, wrapped("Your input exceeds the context window of this model.")),
+        (400, wrapped(type="exceed_context_size_error", n_prompt_tokens=9000, n_ctx=4096)),
+        (422, wrapped(code="3051")),
+        (413, wrapped("Please reduce the length of the messages or completion.")),
+        (400, wrapped("Input token length too long")),
+        (400, wrapped("Current length is 9000 while limit is 8192")),
+        (200, wrapped("greater than the context length")),
+        (400, wrapped(metadata={"error_type": "context_length_exceeded"})),
+    ],
+)
+def test_overflow_is_known_by_each_providers_own_shape(status: int, body: Any) -> None:
+    """MOD-12: status, code and wording."""
+    assert type(error(status, body)) is ContextOverflowError
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (429, wrapped("Rate limit: 30000 tokens per minute"), RateLimitError),
+        (413, wrapped("reduce the length of the messages: tokens per minute"), BadRequestError),
+        (400, wrapped(code="string_above_max_length"), BadRequestError),
+        (401, wrapped("maximum context length"), AuthError),
+        (400, wrapped("max_tokens is too large"), BadRequestError),
+    ],
+)
+def test_nothing_else_is_overflow(status: int, body: Any, kind: type[ModelError]) -> None:
+    """MOD-12: rate limits and long fields are not the window."""
+    assert type(error(status, body)) is kind
+
+
+def test_overflow_carries_its_figures() -> None:
+    """MOD-12: as far as the provider states them."""
+    found = error(
+        400, wrapped("maximum context length is 8192 tokens. However, you requested 9,001 tokens")
+    )
+    assert isinstance(found, ContextOverflowError)
+    assert (found.used, found.limit) == (9001, 8192)
+    found = error(400, wrapped(type="exceed_context_size_error", n_prompt_tokens=90, n_ctx=40))
+    assert isinstance(found, ContextOverflowError)
+    assert (found.used, found.limit) == (90, 40)
+
+
+def test_an_error_keeps_what_the_provider_said_without_secrets() -> None:
+    """MOD-11: bounded, with request id and code."""
+    found = error(
+        400,
+        wrapped("bad key sk-abcdefghijklmnop " + "x" * 5000, code="unsupported_value"),
+        {"x-request-id": "req-1"},
+    )
+    assert (found.request_id, found.code) == ("req-1", "unsupported_value")
+    assert "abcdefghijklmnop" not in str(found)
+    assert len(found.upstream) <= 2000
+
+
+def test_refused_content_is_told_from_a_refused_call() -> None:
+    """MOD-13: filters that answer with a status."""
+    assert read_error(wrapped(code="content_filter"), status=400).refused
+    assert read_error(wrapped(metadata={"flagged_input": "x"}), status=403).refused
+    assert not read_error(wrapped(code="unsupported_value"), status=400).refused
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({}, None),
+        ({"retry-after": "3"}, 3.0),
+        ({"retry-after": "1.5"}, 1.5),
+        ({"retry-after": "-5"}, 0.0),
+        ({"retry-after": "abc"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": ""}, None),
+        ({"retry-after": "Sat, 28 Nov 2026 12:00:10 GMT"}, 10.0),
+        ({"retry-after": "Sat, 28 Nov 2026 11:00:00 GMT"}, 0.0),
+        ({"retry-after": "Sat, 28 Nov 2026 12:00:10"}, 10.0),
+        ({"retry-after": "Sat, 99 Nov 2026 12:00:10 GMT"}, None),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after-ms": "x", "retry-after": "9"}, 9.0),
+    ],
+)
+def test_every_form_of_retry_after_is_read(headers: dict[str, str], expected: float | None) -> None:
+    """E1, MOD-14: seconds, decimals, dates; never negative; rubbish is as none."""
+    assert retry_after(headers, NOW) == expected
+
+
+def test_a_date_thousands_of_years_away_is_only_long() -> None:
+    """E1: the cap is the policy's."""
+    found = retry_after({"retry-after": "Fri, 31 Dec 9999 23:59:59 GMT"}, NOW)
+    assert found is not None
+    assert found > 1e9

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from loopctl.errors import ConfigError
+from loopctl.messages import Message
+from loopctl.models.client import ModelRequest
+from loopctl.models.connect import connect
+from loopctl.models.openai_chat import OpenAIChatClient
+from loopctl.models.openai_chat.facts import PROFILES
+from loopctl.models.providers import PROVIDERS, first_configured
+
+ASK = ModelRequest(messages=(Message.user("hi"),))
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for provider in PROVIDERS.values():
+        for name in (*provider.keys, *provider.urls, *provider.headers.values()):
+            monkeypatch.delenv(name, raising=False)
+
+
+def made(spec: str, **options: Any) -> OpenAIChatClient:
+    client = connect(spec, **options)
+    assert isinstance(client, OpenAIChatClient)
+    return client
+
+
+@pytest.mark.parametrize("prefix", PROVIDERS)
+def test_each_prefix_has_its_address_key_and_kind_of_server(
+    prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MOD-6: a missing key names the variable; a set one is used; nothing is opened."""
+    provider = PROVIDERS[prefix]
+    with pytest.raises(ConfigError, match=provider.keys[0]):
+        connect(f"{prefix}:m")
+    monkeypatch.setenv(provider.keys[-1], " key ")
+    client = made(f"{prefix}:a/b:c")
+    assert (client.model, client.provider) == ("a/b:c", prefix)
+    assert client.encode(ASK).url == f"{provider.base_url}/chat/completions"
+    assert client.profile is PROFILES[provider.profile or "openai"]
+
+
+def test_arguments_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MOD-6: an address decides the kind of server for openai-chat."""
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://env.example/v1")
+    monkeypatch.setenv("OPENAI_ORG_ID", "org")
+    client = made("openai-chat:m", api_key="k")
+    assert client.base_url == "https://env.example/v1"
+    assert client.profile is PROFILES["compatible"]
+    assert client.encode(ASK).headers["openai-organization"] == "org"
+    client = made("openai-chat:m", api_key="k", base_url="https://arg.example/v1", profile="vllm")
+    assert (client.base_url, client.profile) == ("https://arg.example/v1", PROFILES["vllm"])
+
+
+def test_a_groq_address_from_the_environment_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MOD-6: its variable leaves the path out."""
+    monkeypatch.setenv("GROQ_API_KEY", "k")
+    monkeypatch.setenv("GROQ_BASE_URL", "https://groq.example/")
+    assert made("groq:m").base_url == "https://groq.example/openai/v1"
+
+
+def test_a_compatible_server_needs_no_key_and_is_not_told_one_in_the_clear(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """MOD-6: a key of the environment does not go to a plain address of an argument."""
+    local = "http://127.0.0.1:8000/v1"
+    assert made("openai-chat:m", base_url=local)._secret == {}
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    assert made("openai-chat:m", base_url=local)._secret == {}
+    assert made("openai-chat:m", base_url=local, api_key="k")._secret != {}
+    assert made("openai-chat:m", base_url="https://gateway.example")._secret != {}
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "words"),
+    [
+        ("openai:gpt-6-sol", {}, "did you mean 'openai-chat'"),
+        ("depseek:m", {}, "did you mean 'deepseek'"),
+        ("zzz:m", {}, "Known: openai-chat, deepseek, .*local"),
+        ("openai-chat", {}, "names no model"),
+        ("openai-chat:m", {"api_key": "k", "profil": "vllm"}, "did you mean 'profile'"),
+        ("local:m", {}, "one local model"),
+        ("local", {"profile": "vllm"}, "there is no option 'profile'"),
+    ],
+)
+def test_what_cannot_be_connected_says_what_can(
+    spec: str, options: dict[str, Any], words: str
+) -> None:
+    """MOD-6: the known ones and the nearest."""
+    with pytest.raises(ConfigError, match=words):
+        connect(spec, **options)
+
+
+def test_the_first_provider_whose_key_is_set_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MOD-6: with a model that calls tools; a provider without a default is passed over."""
+    assert first_configured() is None
+    monkeypatch.setenv("OPENROUTER_API_KEY", "k")
+    assert first_configured() is None
+    monkeypatch.setenv("GROQ_API_KEY", "k")
+    assert first_configured() == "groq:openai/gpt-oss-120b"
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    assert first_configured() == "openai-chat:gpt-5.4"
+
+
+def test_connecting_imports_no_http_library() -> None:
+    """MOD-5: until the first request, neither httpx nor an SDK."""
+    code = (
+        "import sys; from loopctl.models.connect import connect;"
+        "connect('openai-chat:m', base_url='http://127.0.0.1:1');"
+        "sys.exit(bool({'httpx', 'openai'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
