@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -61,7 +61,10 @@ class EmulatedTools:
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """The whole reply at once."""
         adapted = self._adapted(request)
-        response = await self._client.complete(adapted)
+        try:
+            response = await self._client.complete(adapted)
+        except ConfigError:
+            response = await self._client.complete(_without_schema(adapted, request))
         if not _offered(request):
             return response
         parts: list[Part] = []
@@ -81,7 +84,13 @@ class EmulatedTools:
 
     @asynccontextmanager
     async def _stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[StreamEvent]]:
-        async with self._client.stream(self._adapted(request)) as events:
+        adapted = self._adapted(request)
+        async with AsyncExitStack() as opened:
+            try:
+                events = await opened.enter_async_context(self._client.stream(adapted))
+            except ConfigError:
+                adapted = _without_schema(adapted, request)
+                events = await opened.enter_async_context(self._client.stream(adapted))
             yield _decided(events, request) if _offered(request) else events
 
     async def aclose(self) -> None:
@@ -112,6 +121,16 @@ def _offered(request: ModelRequest) -> Sequence[ToolSchema]:
     if not named:
         raise ConfigError(f"RequestOptions.tool_choice={choice!r}: no tool has this name")
     return named
+
+
+def _without_schema(adapted: ModelRequest, request: ModelRequest) -> ModelRequest:
+    """What is sent to a client that refused the first try, probably for its schema.
+
+    It may have refused something else, or a schema that the caller asked for: then it does so
+    again, and that is what the caller is told.
+    """
+    schema = request.options.response_schema
+    return replace(adapted, options=replace(adapted.options, response_schema=schema))
 
 
 def _reply_schema(request: ModelRequest, tools: Sequence[ToolSchema]) -> dict[str, Any]:
@@ -149,13 +168,19 @@ def _instructions(tools: Sequence[ToolSchema]) -> str:
     for tool in tools:
         arguments = _example(tool.input_schema)
         words = " ".join(str(value) for value in arguments.values())
-        lines += [
-            f"user: {tool.description or tool.name} {words}",
-            _json.dumps({"tool": tool.name, "arguments": arguments}),
-            f"user: Result of {tool.name}: The blue one.",
-            _json.dumps({"answer": "The blue one."}),
-        ]
+        call = _json.dumps({"tool": tool.name, "arguments": arguments})
+        lines.append(f"{tool.description or tool.name} {words} => {call}")
+    lines.append('Once you have the result => {"answer": "what the result says"}')
     return "\n".join(lines)
+
+
+_SIMPLE: Mapping[str, Any] = {
+    "integer": 7,
+    "number": 7,
+    "boolean": True,
+    "array": (),
+    "object": {},
+}
 
 
 def _example(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,8 +192,7 @@ def _example(schema: Mapping[str, Any]) -> dict[str, Any]:
         allowed = properties.get(name, {})
         kind = allowed.get("type", "string")
         plain = "letter.md" if "path" in name or "file" in name else "train"
-        simple = {"integer": 7, "number": 7, "boolean": True, "array": [], "object": {}}
-        values[name] = (allowed.get("enum") or [simple.get(str(kind), plain)])[0]
+        values[name] = (allowed.get("enum") or [_SIMPLE.get(str(kind), plain)])[0]
     return values
 
 

@@ -7,7 +7,7 @@ everything works together, not that a model of this size can think.
 from __future__ import annotations
 
 import os
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from loopctl.errors import ConfigError
@@ -40,8 +40,8 @@ def connect_local(
     server's parser, or `"emulated"`, through a JSON schema of its replies. `context_window` is in
     tokens, 256 to 8,192 (about 23 KB of memory each), for each of `parallel` requests that are
     answered at once, others wait. `max_output_tokens` bounds a reply whose request names no bound.
-    `threads` is how many processor threads the server may use, by default all that this process
-    may use.
+    `threads` is how many processors the server uses at once, by default half of them, at most 4:
+    its threads wait for each other all the time, so one that finds no free processor stops all.
 
     Raises `MissingExtra`, with the commands that install what is missing, and `ConfigError` for a
     value out of its range.
@@ -52,7 +52,7 @@ def connect_local(
     _within("parallel", parallel, 1, 64)
     _within("max_output_tokens", max_output_tokens, 1, TRAINED_WINDOW)
     if threads is None:
-        threads = _processors()
+        threads = max(1, min(_processors() // 2, 4))
     _within("threads", threads, 1, 512)
     weights = find_weights()
     from loopctl.models.emulate import EmulatedTools
@@ -60,11 +60,10 @@ def connect_local(
     from loopctl.models.local.server import ServerOptions
 
     native = tools == "native"
-    template = files(__name__).joinpath("tools.jinja").read_text("utf-8") if native else None
     options = ServerOptions(
         weights=str(weights),
         model=MODEL,
-        template=template,
+        template=str(Path(__file__).with_name("tools.jinja")) if native else None,
         context_window=context_window,
         parallel=parallel,
         threads=threads,
@@ -79,6 +78,7 @@ def _within(name: str, value: int, low: int, high: int) -> None:
 
 
 def _processors() -> int:
+    """How many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
-        return min(len(os.sched_getaffinity(0)), 512)
-    return min(os.cpu_count() or 1, 512)
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

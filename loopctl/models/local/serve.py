@@ -65,7 +65,8 @@ def _start(settings: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     params.verbosity = 0
     params.cpuparams.n_threads = settings["threads"]
     if settings["template"] is not None:
-        params.chat_template = settings["template"]
+        with open(settings["template"], encoding="utf-8") as template:
+            params.chat_template = template.read()
     server = xllamacpp.Server(params)
     address: str = server.listening_address
     request = urllib.request.Request(

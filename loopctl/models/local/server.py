@@ -25,9 +25,16 @@ STOP_SECONDS = 2.0
 """How long a server's process is given to end before it is killed."""
 
 
+SCRIPT = Path(__file__).with_name("serve.py")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerOptions:
-    """What makes two servers the same. `context_window` is for each of `parallel` requests."""
+    """What makes two servers the same.
+
+    `weights` and `template` (`None`: the model's own) are paths; `context_window` is for each of
+    `parallel` requests.
+    """
 
     weights: str
     model: str
@@ -106,7 +113,7 @@ class LocalServer:
         key = secrets.token_urlsafe(24)
         process = subprocess.Popen(
             # -P: what lies in the current folder must not be taken for a package.
-            [sys.executable, "-P", str(Path(__file__).with_name("serve.py"))],
+            [sys.executable, "-P", str(SCRIPT)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
