@@ -105,7 +105,7 @@ def run(
             if todo:
                 pinned.append(TodoAttachment([TodoItem(text) for text in todo]))
             order = Order(
-                task=inputs.task(task, sys.stdin.buffer),
+                task=inputs.task(task, sys.stdin),
                 client=name if client_for is None else client_for(name),
                 tools=[tool for reference in tools for tool in inputs.tools(reference)],
                 system=system,

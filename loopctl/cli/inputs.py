@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable
-from typing import Any, BinaryIO, cast
+from typing import Any, TextIO, cast
 
 from loopctl.context.attachments import FileAttachment
 from loopctl.errors import ConfigError
@@ -54,10 +54,10 @@ def tools(reference: str) -> list[Any]:
     return [found]
 
 
-def task(text: str, stdin: BinaryIO) -> str:
+def task(text: str, stdin: TextIO | None) -> str:
     """The task as given, or from standard input for `-`. Raises `ConfigError` if it is blank."""
     if text == "-":
-        text = decoded(stdin.read())[0]
+        text = "" if stdin is None else decoded(stdin.buffer.read())[0]
         if not text.strip():
             raise ConfigError("the task on standard input is empty; write it there, or give it")
     if not text.strip():

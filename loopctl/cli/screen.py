@@ -15,6 +15,7 @@ from loopctl.events import (
     ContributorFailed,
     Event,
     ReplyReceived,
+    RunEnded,
     TextDelta,
     ThinkingDelta,
     ToolCallRequested,
@@ -75,6 +76,8 @@ def lines(event: Event) -> tuple[Line, ...]:
             return (Line(f"{void}: {one_line(reason)}", "yellow"),)
         case ReplyReceived(stop_reason=StopReason.LENGTH):
             return (Line("the output limit cut the reply", "yellow"),)
+        case RunEnded(ending="completed", output=output) if not (output and output.strip()):
+            return (Line("the model's answer is empty", "yellow"),)
         case ContributorFailed(contributor=contributor, reason=reason):
             text = f"contributor {one_line(contributor)} failed: {one_line(reason)}"
             return (Line(text, "yellow"),)

@@ -81,10 +81,19 @@ def test_tools_that_cannot_be_loaded_say_why(here: Path) -> None:
             inputs.tools(reference)
 
 
+def typed(data: bytes) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(data))
+
+
 def test_the_task_is_given_or_read() -> None:
-    assert inputs.task("do it", io.BytesIO()) == "do it"
-    assert inputs.task("-", io.BytesIO("tü es\n".encode())) == "tü es\n"
-    assert inputs.task("-", io.BytesIO(b"caf\xe9")) == "caf\ufffd"
-    for text, given in (("-", b" \n"), ("", b""), ("  ", b"")):
-        with pytest.raises(ConfigError, match="empty"):
-            inputs.task(text, io.BytesIO(given))
+    assert inputs.task("do it", None) == "do it"
+    assert inputs.task("-", typed("tü es\n".encode())) == "tü es\n"
+    assert inputs.task("-", typed(b"caf\xe9")) == "caf\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("text", "stdin"), [("-", typed(b" \n")), ("-", None), ("", None), ("  ", typed(b"x"))]
+)
+def test_a_task_must_say_something(text: str, stdin: io.TextIOWrapper | None) -> None:
+    with pytest.raises(ConfigError, match="empty"):
+        inputs.task(text, stdin)

@@ -12,6 +12,7 @@ from loopctl.events import (
     ContributorFailed,
     Event,
     ReplyReceived,
+    RunEnded,
     RunStarted,
     TextDelta,
     ThinkingDelta,
@@ -24,6 +25,7 @@ from loopctl.events import (
 )
 from loopctl.messages import Message, ToolCallPart, ToolResultPart
 from loopctl.replies import StopReason
+from loopctl.usage import Usage
 
 CALL = ToolCallPart("c1", "look", {"path": "notes.txt", "lines": 3})
 OTHER = ToolCallPart("c2", "wait")
@@ -39,6 +41,10 @@ def reply(stop_reason: StopReason) -> ReplyReceived:
     return ReplyReceived(
         run_id="r", turn=0, message=message, stop_reason=stop_reason, usage=None, model=None
     )
+
+
+def ended(output: str) -> RunEnded:
+    return RunEnded(run_id="r", turn=0, ending="completed", output=output, usage=Usage(), turns=1)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +72,7 @@ def reply(stop_reason: StopReason) -> ReplyReceived:
             AttemptReset(run_id="r", turn=0, attempt=1, reason="connection lost"),
             Line("attempt 1 failed, what it said is void: connection lost", "yellow"),
         ),
+        (ended(" "), Line("the model's answer is empty", "yellow")),
         (reply(StopReason.LENGTH), Line("the output limit cut the reply", "yellow")),
         (
             ContributorFailed(
@@ -88,6 +95,7 @@ def test_what_happens_is_told_in_one_line(event: Event, expected: Line) -> None:
         ToolStarted(run_id="r", turn=0, call=CALL),
         TurnEnded(run_id="r", turn=0, usage=None),
         reply(StopReason.END),
+        ended("42"),
     ],
 )
 def test_what_shows_by_itself_has_no_line(event: Event) -> None:
