@@ -11,7 +11,7 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, fields
-from typing import Self, TypeGuard, TypeVar
+from typing import Any, Self, TypeGuard, TypeVar, cast
 
 import anyio
 from anyio import sleep
@@ -161,11 +161,14 @@ class ResilientClient:
             try:
                 with attempt:
                     async with self.client.stream(request) as source:
-                        async for event in source:
-                            attempt.note(event)
-                            await receive(event, attempt)
-                            if type(event) is MessageStop:
-                                return
+                        try:
+                            async for event in source:
+                                attempt.note(event)
+                                await receive(event, attempt)
+                                if type(event) is MessageStop:
+                                    return
+                        finally:
+                            await _close(source)
                 failure: ModelError = self._unfinished(attempt)
             except ModelError as error:
                 failure = error
@@ -197,8 +200,7 @@ class ResilientClient:
                 async with AsyncExitStack() as stack:
                     entering = stack.enter_async_context(self.client.stream(request))
                     source = await watch.over(entering)
-                    if isinstance(source, AsyncGenerator):  # not every client closes its own
-                        stack.push_async_callback(source.aclose)
+                    stack.push_async_callback(_close, source)
                     while (event := await watch.over(anext(source, None))) is not None:
                         watch.note(event)
                         yield event
@@ -371,6 +373,12 @@ class _Tries:
             return min(max(error.retry_after, 0.0), policy.max_retry_after)
         ceiling = min(policy.max_delay, policy.base_delay * 2.0 ** (self.made - 1))
         return self._clock.random() * ceiling
+
+
+async def _close(source: object) -> None:
+    """Close a client's generator that was left in the middle: not every client closes its own."""
+    if isinstance(source, AsyncGenerator):
+        await cast(AsyncGenerator[Any], source).aclose()
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:

@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from loopctl._clock import SystemClock
+from loopctl._deadline import Deadline
 from loopctl.errors import (
     AuthError,
     BadRequestError,
@@ -348,6 +349,48 @@ async def test_leaving_a_stream_closes_the_inner_one_at_once() -> None:
                 break
     assert inner.open == 0
     assert len(inner.attempts) == 1
+
+
+async def followed(client: ResilientClient) -> list[StreamEvent]:
+    events: list[StreamEvent] = []
+
+    async def receive(event: StreamEvent, deadline: Deadline | None) -> None:
+        events.append(event)
+
+    await client.follow(ASK, receive)
+    return events
+
+
+async def test_following_tells_what_a_stream_tells() -> None:
+    """MOD-14, MOD-15: failures, stalls, cuts and the whole reply."""
+    attempts: list[list[Step]] = [
+        [*WHOLE[:2], ConnectError("reset")],
+        [*WHOLE[:2], forever],
+        WHOLE[:-1],
+        WHOLE,
+    ]
+    policy = RetryPolicy(base_delay=0, first_event_timeout=None, event_timeout=TINY)
+    with anyio.fail_after(10):
+        told = await followed(ResilientClient(Steps(*attempts), policy))
+        assert told == await read(ResilientClient(Steps(*attempts), policy))
+    with pytest.raises(BadRequestError):
+        await followed(ResilientClient(ScriptedClient(BadRequestError())))
+
+
+async def test_a_slow_follower_that_pauses_runs_into_no_limit() -> None:
+    """ENG-22: who receives may stop the time."""
+
+    async def receive(event: StreamEvent, deadline: Deadline | None) -> None:
+        assert deadline is not None
+        deadline.pause()
+        with anyio.move_on_after(2 * TINY):
+            await anyio.sleep_forever()
+        deadline.resume()
+
+    policy = RetryPolicy(
+        retries=0, first_event_timeout=TINY, event_timeout=TINY, attempt_timeout=TINY
+    )
+    await ResilientClient(Steps(WHOLE), policy).follow(ASK, receive)
 
 
 async def test_calls_may_overlap() -> None:

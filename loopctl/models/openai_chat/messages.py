@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from loopctl import _json
@@ -45,37 +46,66 @@ class Entry:
     text: str = ""  # of a system message
 
 
-def lower(request: ModelRequest, profile: Profile, provider: str) -> bytes:
-    """The elements of `messages`, joined."""
-    system, entries = _with_system(request, profile, provider)
-    if profile.alternate:
-        entries = _alternating(entries, profile)
-    fragments = [entry.body for entry in entries]
-    return b",".join([system, *fragments] if system else fragments)
+@lru_cache(maxsize=64)
+def _keys(profile: Profile, provider: str) -> tuple[object, object]:
+    """Where a message keeps its bytes, and where its entries. Plain objects hash the fastest."""
+    return object(), object()
 
 
-def _with_system(
-    request: ModelRequest, profile: Profile, provider: str
-) -> tuple[bytes | None, list[Entry]]:
-    """The leading system message, and the entries that follow it."""
-    texts = [request.system] if request.system and request.system.strip() else []
-    key = ("openai_chat", profile, provider)
+def lower(request: ModelRequest, profile: Profile, provider: str) -> list[bytes]:
+    """The elements of `messages`, each with a comma in front of it, or nothing."""
+    system = request.system if request.system and request.system.strip() else None
+    if not profile.one_system and not profile.alternate:
+        leading = [b",", _system(system, profile).body] if system else []
+        return leading + _standing_alone(request.messages, profile, provider)
+    entries = _in_company(request.messages, system, profile, provider)
+    fragments = [b","] * (2 * len(entries))
+    fragments[1::2] = [entry.body for entry in entries]
+    return fragments
+
+
+def _standing_alone(messages: Sequence[Message], profile: Profile, provider: str) -> list[bytes]:
+    """The bytes of each message, where its neighbours do not matter."""
+    key, _ = _keys(profile, provider)
+    for message in reversed(messages):  # what is new stands at the end, as a rule
+        if key in message.memo:
+            break
+        _keep(message, key, profile, provider)
+    try:
+        return [message.memo[key] for message in messages]
+    except KeyError:
+        for message in messages:
+            if key not in message.memo:
+                _keep(message, key, profile, provider)
+        return [message.memo[key] for message in messages]
+
+
+def _keep(message: Message, key: object, profile: Profile, provider: str) -> None:
+    made = _entries(message, profile, provider)
+    message.memo[key] = b"".join([b"," + entry.body for entry in made])
+
+
+def _in_company(
+    messages: Sequence[Message], system: str | None, profile: Profile, provider: str
+) -> list[Entry]:
+    """The entries of all messages, after what their server's rules make of neighbours."""
+    _, key = _keys(profile, provider)
+    texts = [system] if system else []
     entries: list[Entry] = []
-    begun = False
-    for message in request.messages:
+    for message in messages:
         made: tuple[Entry, ...] | None = message.memo.get(key)
         if made is None:
             made = message.memo[key] = tuple(_entries(message, profile, provider))
-        if not profile.one_system or message.role is not Role.SYSTEM:
+        if message.role is not Role.SYSTEM or not profile.one_system:
             entries += made
-            begun = begun or bool(made)
-        elif begun:
+        elif entries:
             # CTX-8: no system role in the middle, so a labelled user message says it.
             entries += [_user([_text(f"[system note]\n{entry.text}")]) for entry in made]
         else:
             texts += [entry.text for entry in made]
-    system = _system("\n\n".join(texts), profile).body if texts else None
-    return system, entries
+    if profile.alternate:
+        entries = _alternating(entries, profile)
+    return [_system("\n\n".join(texts), profile), *entries] if texts else entries
 
 
 def _entries(message: Message, profile: Profile, provider: str) -> Iterable[Entry]:

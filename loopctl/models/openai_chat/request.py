@@ -30,14 +30,11 @@ def encode_body(
     """
     options = request.options
     model = options.model or model
-    fields: dict[str, bytes] = {
-        "model": _json.wire(model),
-        "messages": b"[%b]" % lower(request, profile, provider),
-    }
+    fields: dict[str, list[bytes]] = {"model": [_json.wire(model)]}
+    fields["messages"] = _array(lower(request, profile, provider))
     if request.tools:
-        fields["tools"] = b"[%b]" % b",".join(
-            [_tool(tool, profile, strict=options.strict_tools) for tool in request.tools]
-        )
+        strict = options.strict_tools
+        fields["tools"] = _array([_tool(tool, profile, strict=strict) for tool in request.tools])
     refusal = _Refusal(model, profile)
     extra = _option_fields(options, profile.facts(model), request.tools, profile, refusal)
     if stream:
@@ -45,8 +42,22 @@ def encode_body(
         if profile.ask_usage:
             extra["stream_options"] = {"include_usage": True}
     extra |= options.extra_body or {}
-    fields |= {name: _json.wire(_json.to_plain(value)) for name, value in extra.items()}
-    return b"{%b}" % b",".join(b"%b:%b" % (_json.wire(k), v) for k, v in fields.items())
+    fields |= {name: [_json.wire(_json.to_plain(value))] for name, value in extra.items()}
+    pieces: list[bytes] = []
+    for name, value in fields.items():
+        pieces += (b",", _json.wire(name), b":")
+        pieces += value
+    pieces[0] = b"{"
+    pieces.append(b"}")
+    return b"".join(pieces)  # once: copying a long conversation is what costs
+
+
+def _array(elements: list[bytes]) -> list[bytes]:
+    """The pieces of a JSON array, of elements that each begin with a comma, or are nothing."""
+    first = next((at for at, element in enumerate(elements) if element), None)
+    if first is not None:
+        elements[first] = elements[first][1:]
+    return [b"[", *elements, b"]"]
 
 
 class _Refusal:
@@ -130,9 +141,8 @@ def _tool(tool: ToolSchema, profile: Profile, *, strict: bool) -> bytes:
     key = ("openai_chat", profile, strict)
     made: bytes | None = tool.memo.get(key)
     if made is None:
-        made = tool.memo[key] = _json.wire(
-            {"type": "function", "function": _function(tool, strict)}
-        )
+        function = {"type": "function", "function": _function(tool, strict)}
+        made = tool.memo[key] = b"," + _json.wire(function)
     return made
 
 

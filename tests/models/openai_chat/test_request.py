@@ -342,7 +342,7 @@ def test_a_message_is_turned_into_bytes_once() -> None:
     """MOD-23: the fragment is kept with the message, for each kind of server and provider."""
     message = Message.user("q")
     first = sent(message)
-    (key,) = message.memo
+    (key,) = message.memo  # the bytes
     kept = message.memo[key]
     assert sent(message) == first
     assert message.memo[key] is kept
