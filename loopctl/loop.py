@@ -18,9 +18,7 @@ from loopctl.engine.emitter import Emitter
 from loopctl.engine.flight import Flight
 from loopctl.engine.run import fly
 from loopctl.engine.session import Session
-from loopctl.engine.stream import EventStream
 from loopctl.errors import ConfigError
-from loopctl.events import Event
 from loopctl.messages import Message, Role
 from loopctl.models.client import ModelClient
 from loopctl.models.resilience import ResilientClient, RetryPolicy
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectSendStream
     from typing_extensions import TypeVar
 
+    from loopctl.engine.stream import EventStream
+    from loopctl.events import Event
     from loopctl.tools.decisions import Approver
     from loopctl.tools.layers import Layer
 
@@ -137,6 +137,8 @@ class BareLoop(Generic[D]):
         Without `task_group` the block owns one and must be left in the task that entered it. With
         one, the run lives there; its errors never reach the group (ENG-21).
         """
+        from loopctl.engine.stream import EventStream  # and what it needs, when it is first used
+
         message, config, session = _message(input), run_config or self.config.run, self._session
 
         def take_off(send: MemoryObjectSendStream[Event]) -> Flight:

@@ -11,15 +11,17 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pluggy
 
 from loopctl.context.contributors import Contributor
 from loopctl.errors import ConfigError
-from loopctl.events import Event
 from loopctl.hookspecs import HOOKS, PROJECT, HookSpecs
 from loopctl.tools.decisions import DecisionHook
+
+if TYPE_CHECKING:
+    from loopctl.events import Event
 
 logger = logging.getLogger("loopctl.plugins")
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import anyio
 
 from loopctl._deadline import Deadline
-from loopctl.events import Event
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectSendStream
+
+    from loopctl.events import Event
 
 logger = logging.getLogger("loopctl.plugins")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -19,15 +20,19 @@ from loopctl.errors import (
     LoopBusyError,
     LoopError,
     MaxTurnsExceeded,
+    ModelError,
     Refused,
     RunCancelled,
 )
-from loopctl.events import RunEnded
 from loopctl.machine import Outcome, Policy, State
 from loopctl.messages import Message, ToolCallPart
 from loopctl.replies import ModelResponse
 from loopctl.runs import CallRecord, Run, TurnRecord
 from loopctl.usage import Usage
+
+if TYPE_CHECKING:
+    from loopctl.engine.telling import Teller
+    from loopctl.events import RunEnded
 
 
 @dataclass(slots=True)
@@ -81,6 +86,11 @@ class Flight:
         self.warnings: list[str] = []
         self.run: Run[str] | None = None
         self.ended: RunEnded | None = None
+        self.tell: Teller | None = None
+        if emitter.active:
+            from loopctl.engine.telling import Teller
+
+            self.tell = Teller(self)
 
     @property
     def turn(self) -> int:
@@ -137,6 +147,8 @@ class Flight:
     def settle(self, outcome: Outcome, cause: BaseException | None) -> Run[str]:
         """The one exit of every run. Synchronous: nothing can come between its steps (ENG-18)."""
         session, machine = self.session, self.session.machine
+        if isinstance(cause, ModelError):
+            self.spend(cause.usage)
         if isinstance(cause, ContextOverflowError):
             outcome = Outcome(ending="context_exceeded", used=cause.used, limit=cause.limit)
         if machine.state is not State.TERMINAL:
@@ -166,16 +178,11 @@ class Flight:
             error.run = self.run
         session.runs.append(self.run)
         session.flight = None
-        self.ended = RunEnded(
-            run_id=self.run_id,
-            turn=max(0, len(self.turns) - 1),
-            ending=outcome.ending,
-            output=answer,
-            usage=self.usage,
-            turns=len(self.turns),
-            error=None if error is None else f"{type(error).__name__}: {error}",
-        )
-        self.emitter.tell_listeners(self.ended)
+        if self.tell is not None:
+            from loopctl.engine.telling import run_ended
+
+            self.ended = run_ended(self.run)
+            self.emitter.tell_listeners(self.ended)
         self.emitter.close()
         return self.run
 

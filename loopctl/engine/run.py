@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from loopctl.engine.flight import Flight
 from loopctl.engine.model_step import model_step
 from loopctl.engine.tool_step import tool_step
 from loopctl.errors import MachineError
-from loopctl.events import RunStarted
 from loopctl.machine import CallModel, CallTools, Done, Outcome
 from loopctl.runs import Run
+from loopctl.tools.failures import unwrapped
 
 
 async def fly(flight: Flight) -> Run[str]:
@@ -23,7 +21,7 @@ async def fly(flight: Flight) -> Run[str]:
         with flight.scope:
             outcome = await _steps(flight)
     except Exception as error:
-        cause = bare(error)
+        cause = unwrapped(error)
         run = flight.settle(Outcome(ending="failed", detail=str(cause)), cause)
         ended = run.error or cause
         raise ended from ended.__cause__
@@ -38,8 +36,8 @@ async def fly(flight: Flight) -> Run[str]:
 
 async def _steps(flight: Flight) -> Outcome:
     machine, policy = flight.session.machine, flight.policy
-    if flight.emitter.active:
-        await flight.emitter.send(RunStarted(run_id=flight.run_id, turn=0, input=flight.input))
+    if flight.tell is not None:
+        await flight.tell.run_started()
     while True:
         step = machine.next_step(policy)
         if isinstance(step, CallModel):
@@ -50,10 +48,3 @@ async def _steps(flight: Flight) -> Outcome:
             return step.outcome
         else:
             raise MachineError("next_step", machine.state.value, f"no step for {step}")
-
-
-def bare(error: BaseException) -> BaseException:
-    """The one error inside a group of one; a group of several stays (ENG-16)."""
-    inside = cast("tuple[BaseException, ...]", getattr(error, "exceptions", ()))
-    alone = isinstance(cast("object", error), BaseExceptionGroup) and len(inside) == 1
-    return bare(inside[0]) if alone else error

@@ -15,7 +15,6 @@ from loopctl._threads import Threads
 from loopctl.config import SessionConfig
 from loopctl.context.attachments import Attachment, AttachmentStore
 from loopctl.engine.emitter import Emitter
-from loopctl.events import AttachmentsChanged
 from loopctl.machine import LoopMachine
 from loopctl.messages import Message
 from loopctl.models.client import ModelClient, ToolSchema
@@ -96,13 +95,9 @@ class Session:
         flight = self.flight
         emitter = Emitter(self.plugins.listeners) if flight is None else flight.emitter
         if emitter.active:
-            event = AttachmentsChanged(
-                run_id="" if flight is None else flight.run_id,
-                turn=0 if flight is None else self.machine.turn,
-                attachment_id=attachment_id,
-                ids=self.attachments.ids(),
-            )
-            await emitter.send(event)
+            from loopctl.engine.telling import attachments_changed
+
+            await attachments_changed(emitter, flight, attachment_id, self.attachments.ids())
 
     def temporary_folder(self) -> Path:
         """The session's private folder, made when first asked for, removed when it closes."""

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Self
 import anyio
 
 from loopctl.engine.flight import Flight
-from loopctl.engine.run import bare, fly
+from loopctl.engine.run import fly
 from loopctl.errors import LoopError
-from loopctl.events import Event
 from loopctl.runs import Run
+from loopctl.tools.failures import unwrapped
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+    from loopctl.events import Event
 
 BUFFERED_EVENTS = 16
 """How many events a run may be ahead of its reader."""
@@ -68,7 +70,7 @@ class EventStream:
         if self._entered_in is not None:
             raise LoopError("an event stream is entered once; call stream() again")
         self._entered_in = anyio.get_current_task().id
-        send, self._receive = anyio.create_memory_object_stream[Event](BUFFERED_EVENTS)
+        send, self._receive = anyio.create_memory_object_stream["Event"](BUFFERED_EVENTS)
         try:
             self._flight = self._take_off(send)
         except BaseException:
@@ -120,7 +122,7 @@ class EventStream:
         try:
             await self._own_group.__aexit__(*passed)
         except BaseExceptionGroup as group:
-            raise bare(group) from None
+            raise unwrapped(group) from None
 
     async def _wait_for_the_run(self) -> None:
         """The run ends in its own group; a task that is itself cancelled does not stay for it."""

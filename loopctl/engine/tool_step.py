@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from loopctl.engine.flight import Flight
-from loopctl.events import ToolFinished, TurnEnded
 from loopctl.machine import CallTools
 
 
 async def tool_step(flight: Flight, step: CallTools) -> None:
     """Run the waiting calls and feed their results to the machine."""
-    session, emitter, turn = flight.session, flight.emitter, flight.open
+    session, turn, tell = flight.session, flight.open, flight.tell
     assert turn is not None, "a tool step follows a reply"
-    if emitter.active:
-        for result in step.answered:
-            told = ToolFinished(run_id=flight.run_id, turn=step.turn, result=result, seconds=0.0)
-            await emitter.send(told)
+    if tell is not None:
+        await tell.answered(turn, step.answered)
     if step.calls:
         await session.dispatcher.run(
             step.calls,
             run_id=flight.run_id,
             turn=step.turn,
             run_config=flight.config,
-            sink=emitter,
+            sink=flight.emitter,
             finished=turn.finished,
         )
     if flight.scope.cancel_called:
         return
     session.machine.results([turn.finished[call.id].result for call in step.calls])
     flight.close_turn()
-    if emitter.active:
-        await emitter.send(TurnEnded(run_id=flight.run_id, turn=step.turn, usage=turn.usage))
+    if tell is not None:
+        await tell.turn_ended(turn)

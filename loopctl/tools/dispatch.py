@@ -16,7 +16,7 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -25,13 +25,6 @@ from loopctl._deadline import Deadline
 from loopctl._threads import Threads
 from loopctl.config import RunConfig, SessionConfig
 from loopctl.errors import RunError
-from loopctl.events import (
-    ApprovalRequested,
-    ApprovalSettled,
-    EventSink,
-    ToolFinished,
-    ToolStarted,
-)
 from loopctl.messages import ToolCallPart, ToolOutcome, ToolResultPart
 from loopctl.runs import CallRecord
 from loopctl.tools.arguments import ArgumentsInvalid, invalid_text, unknown_text, unusable_text
@@ -43,6 +36,9 @@ from loopctl.tools.results import capped, to_output
 from loopctl.tools.types import ToolContext, ToolServices
 from loopctl.tools.verdicts import Council
 from loopctl.tools.waves import Slot, plan
+
+if TYPE_CHECKING:
+    from loopctl.events import EventSink
 
 _LOG = logging.getLogger("loopctl.tools")
 
@@ -169,6 +165,8 @@ class Dispatcher:
         seconds = anyio.current_time() - started
         batch.finished[call.id] = CallRecord(call=call, result=result, seconds=seconds)
         if batch.sink.active:
+            from loopctl.events import ToolFinished
+
             event = ToolFinished(
                 run_id=batch.run_id,
                 turn=batch.turn,
@@ -224,6 +222,8 @@ class Dispatcher:
                 call = decided
                 values = entry.prepare(call.arguments)
         if state.batch.sink.active:
+            from loopctl.events import ToolStarted
+
             batch = state.batch
             await batch.sink.send(ToolStarted(run_id=batch.run_id, turn=batch.turn, call=call))
         return await self._execute(entry, state, values)
@@ -282,6 +282,8 @@ class Dispatcher:
         batch = state.batch
         prompt = verdict.prompt
         if batch.sink.active:
+            from loopctl.events import ApprovalRequested
+
             await batch.sink.send(
                 ApprovalRequested(
                     run_id=batch.run_id, turn=batch.turn, call=ctx.call, prompt=prompt
@@ -291,6 +293,8 @@ class Dispatcher:
             ctx, prompt, self._approver, self._config.approval_timeout
         )
         if batch.sink.active:
+            from loopctl.events import ApprovalSettled
+
             await batch.sink.send(
                 ApprovalSettled(
                     run_id=batch.run_id,

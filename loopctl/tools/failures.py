@@ -6,7 +6,6 @@ Errors and cancellations that nobody asked for are the failing code's own. Real 
 
 from __future__ import annotations
 
-import asyncio
 from typing import cast
 
 import anyio
@@ -41,6 +40,8 @@ def goes_through(error: BaseException, baseline: int) -> BaseException | None:
     """
     if isinstance(error, Exception):
         return None
+    import asyncio  # whose cancellation may be raised by mistake elsewhere too
+
     if isinstance(error, (asyncio.CancelledError, anyio.get_cancelled_exc_class())):
         return error if cancellation_pending(baseline) else None
     inner = _members(error)

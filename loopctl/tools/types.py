@@ -16,16 +16,15 @@ from typing import (
     runtime_checkable,
 )
 
-import anyio.from_thread
-
 from loopctl import _threads
 from loopctl._cancel import cancellation_pending
 from loopctl._deadline import Deadline
-from loopctl.events import EventSink, ToolProgress
 from loopctl.messages import ImagePart, Retention, TextPart
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
+
+    from loopctl.events import EventSink
 
     D_co = TypeVar("D_co", covariant=True, default=Any)
 else:
@@ -189,6 +188,8 @@ class ToolContext(Generic[D_co]):
         sink = self._sink
         if sink is None or self._ended or not sink.active:
             return
+        from loopctl.events import ToolProgress  # loaded when somebody listens
+
         event = ToolProgress(
             run_id=self.run_id,
             turn=self.turn,
@@ -219,6 +220,8 @@ class ToolContext(Generic[D_co]):
         """
         if self._ended:
             raise RuntimeError(f"the call of {self.name!r} has ended")
+
+        import anyio.from_thread
 
         async def run() -> T:
             return await function(*args)
