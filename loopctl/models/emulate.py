@@ -165,34 +165,39 @@ def _instructions(tools: Sequence[ToolSchema]) -> str:
         schema = _json.dumps(_json.to_plain(tool.input_schema))
         lines.append(f"{tool.name}: {tool.description} Schema of its arguments: {schema}")
     lines.append("Examples:")
-    for tool in tools:
-        arguments = _example(tool.input_schema)
-        words = " ".join(str(value) for value in arguments.values())
-        call = _json.dumps({"tool": tool.name, "arguments": arguments})
-        lines.append(f"{tool.description or tool.name} {words} => {call}")
-    lines.append('Once you have the result => {"answer": "what the result says"}')
+    for shot, result in enumerate(("It costs 30 euros.", "The blue one.")):
+        for tool in tools:
+            arguments = _example(tool.input_schema, shot)
+            words = " ".join(str(value) for value in arguments.values())
+            lines += [
+                f"user: {tool.description or tool.name} {words}",
+                "assistant: " + _json.dumps({"tool": tool.name, "arguments": arguments}),
+                f"user: Result of {tool.name}:\n{result}",
+                "assistant: " + _json.dumps({"answer": result}),
+            ]
     return "\n".join(lines)
 
 
-_SIMPLE: Mapping[str, Any] = {
-    "integer": 7,
-    "number": 7,
-    "boolean": True,
-    "array": (),
-    "object": {},
+_SAMPLES: Mapping[str, tuple[Any, Any]] = {
+    "integer": (7, 20),
+    "number": (7, 20),
+    "boolean": (True, False),
+    "array": ((), ()),
+    "object": ({}, {}),
 }
 
 
-def _example(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _example(schema: Mapping[str, Any], shot: int) -> dict[str, Any]:
     """Arguments that the schema allows, as far as simple types go."""
     properties = cast("Mapping[str, Mapping[str, Any]]", schema.get("properties") or {})
     required = cast("Sequence[str]", schema.get("required") or ())
     values: dict[str, Any] = {}
     for name in required:
         allowed = properties.get(name, {})
-        kind = allowed.get("type", "string")
-        plain = "letter.md" if "path" in name or "file" in name else "train"
-        values[name] = (allowed.get("enum") or [_SIMPLE.get(str(kind), plain)])[0]
+        is_file = "path" in name or "file" in name
+        plain = ("letter.md", "docs/plan.txt") if is_file else ("train", "blue bird")
+        samples = allowed.get("enum") or _SAMPLES.get(str(allowed.get("type")), plain)
+        values[name] = samples[shot % len(samples)]
     return values
 
 

@@ -31,9 +31,11 @@ MODEL = "smollm2-135m-instruct"
 PROVIDER = "local"
 
 
-_LEANING = {False: -1.5, True: 1.5}
-"""What is added to the log-odds of a reply, before and after results: asked something new, the
-model likes to talk too much, and with a result in hand it likes to call again. As measured."""
+_ASKED = {"logit_bias": [[REPLY, -1.5]]}
+_ANSWERED = {"logit_bias": [[REPLY, 1.5], ['"}', 1.5]]}
+"""What is added to the log-odds of tokens, before and after results. As measured: asked something
+new, the model likes to talk too much; with a result in hand it likes to call again, and once it
+talks it does not find the end."""
 
 
 class LocalClient:
@@ -166,7 +168,7 @@ class LocalClient:
                 )
             tools = self._offer(request.tools, options.tool_choice)
             changes["tool_choice"] = "required"
-            leaning = {"logit_bias": [[REPLY, _LEANING[_results_wait(request)]]]}
+            leaning = _ANSWERED if _results_wait(request) else _ASKED
             changes["extra_body"] = {**leaning, **(options.extra_body or {})}
         else:
             changes["tool_choice"] = None
