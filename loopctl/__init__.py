@@ -10,19 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from loopctl.config import RequestOptions, RunConfig, SessionConfig
-    from loopctl.context.attachments import (
-        Attachment,
-        AttachmentKind,
-        FileAttachment,
-        MemoryAttachment,
-        TodoAttachment,
-        TodoItem,
-    )
+    from loopctl.context.attachments import Attachment, AttachmentKind
     from loopctl.context.contributors import (
         ContextContributor,
         Contribution,
         ContributorContext,
     )
+    from loopctl.context.pins import FileAttachment, MemoryAttachment, TodoAttachment, TodoItem
     from loopctl.engine.stream import EventStream
     from loopctl.errors import LoopError
     from loopctl.hookspecs import hookimpl
@@ -40,7 +34,8 @@ if TYPE_CHECKING:
     from loopctl.models.client import ModelClient, ModelRequest
     from loopctl.models.connect import connect
     from loopctl.models.limiter import RateLimiter
-    from loopctl.models.resilience import ResilientClient, RetryPolicy
+    from loopctl.models.resilience import ResilientClient
+    from loopctl.models.retries import RetryPolicy
     from loopctl.replies import ModelResponse, StopReason
     from loopctl.runs import Run
     from loopctl.tools.decisions import Allow, ApprovalRequest, Ask, Deny, Modify, ToolCallContext
@@ -62,12 +57,12 @@ _HOMES = {
     "ContributorContext": "context.contributors",
     "Deny": "tools.decisions",
     "EventStream": "engine.stream",
-    "FileAttachment": "context.attachments",
+    "FileAttachment": "context.pins",
     "ImagePart": "messages",
     "Layer": "tools.layers",
     "LoopError": "errors",
     "LoopMachine": "machine",
-    "MemoryAttachment": "context.attachments",
+    "MemoryAttachment": "context.pins",
     "Message": "messages",
     "ModelClient": "models.client",
     "ModelRequest": "models.client",
@@ -76,7 +71,7 @@ _HOMES = {
     "RateLimiter": "models.limiter",
     "RequestOptions": "config",
     "ResilientClient": "models.resilience",
-    "RetryPolicy": "models.resilience",
+    "RetryPolicy": "models.retries",
     "Role": "messages",
     "Run": "runs",
     "RunConfig": "config",
@@ -84,8 +79,8 @@ _HOMES = {
     "StopReason": "replies",
     "TextPart": "messages",
     "ThinkingPart": "messages",
-    "TodoAttachment": "context.attachments",
-    "TodoItem": "context.attachments",
+    "TodoAttachment": "context.pins",
+    "TodoItem": "context.pins",
     "Tool": "tools.types",
     "ToolCallContext": "tools.decisions",
     "ToolCallPart": "messages",

@@ -42,6 +42,8 @@ def sort_calls(
     `cut` says that the output limit ended the reply: nobody can tell whether a call that stands
     last in it is whole, so it does not run. A call given twice under one id is one call.
     """
+    if not cut and _plain(message, offered):
+        return message, message.calls, ()
     parts: list[Part] = []
     waiting: list[ToolCallPart] = []
     answered: list[ToolResultPart] = []
@@ -69,6 +71,20 @@ def sort_calls(
     )
     kept = message if same else Message(Role.ASSISTANT, parts)
     return kept, tuple(waiting), tuple(answered)
+
+
+def _plain(message: Message, offered: Mapping[str, str]) -> bool:
+    """Whether nothing about a reply needs a second look: the common case, seen in one pass."""
+    ids: list[str] = []
+    for part in message.parts:
+        if isinstance(part, ToolCallPart):
+            whole = part.unusable is None and not part.truncated
+            if not (whole and part.name in offered and part.id.strip()) or part.id in ids:
+                return False
+            ids.append(part.id)
+        elif isinstance(part, TextPart) and not part.text.strip():
+            return False
+    return True
 
 
 def offered_name(name: str, offered: Mapping[str, str]) -> str | None:

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import math
 import sys
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 def cancellation_pending(baseline: int = 0) -> bool:
@@ -26,19 +30,29 @@ def cancellation_pending(baseline: int = 0) -> bool:
 
 def native_cancellations() -> int:
     """How many unanswered `Task.cancel()` requests the current asyncio task has; 0 elsewhere."""
-    if "asyncio" not in sys.modules:
-        return 0
-    import asyncio
-
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return 0
-    return task.cancelling() if task is not None else 0
+    task = _asyncio_task()
+    return 0 if task is None else task.cancelling()
 
 
 async def stop_if_cancelled(baseline: int = 0) -> None:
-    """Raise the cancellation that is pending, even one that foreign code has swallowed (ENG-19)."""
-    await anyio.lowlevel.checkpoint_if_cancelled()
-    if native_cancellations() > baseline:
+    """Raise the cancellation that is pending, even one that foreign code has swallowed (ENG-19).
+
+    On asyncio a scope that is cancelled shows in the task's own count, so one look tells all.
+    """
+    task = _asyncio_task()
+    if task is None:
+        await anyio.lowlevel.checkpoint_if_cancelled()
+    elif task.cancelling() > baseline:
+        await anyio.lowlevel.checkpoint_if_cancelled()
         raise anyio.get_cancelled_exc_class()
+
+
+def _asyncio_task() -> asyncio.Task[Any] | None:
+    if "asyncio" not in sys.modules:
+        return None
+    from asyncio import current_task
+
+    try:
+        return current_task()
+    except RuntimeError:
+        return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import random
+import time
 import uuid
 from typing import Protocol
 
@@ -45,3 +46,6 @@ class SystemClock:
 
 
 SYSTEM_CLOCK = SystemClock()
+
+stopwatch = time.perf_counter
+"""Seconds from an arbitrary start, for how long a thing took; nothing is decided by it."""

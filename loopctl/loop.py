@@ -21,7 +21,8 @@ from loopctl.engine.session import Session
 from loopctl.errors import ConfigError
 from loopctl.messages import Message, Role
 from loopctl.models.client import ModelClient
-from loopctl.models.resilience import ResilientClient, RetryPolicy
+from loopctl.models.resilience import ResilientClient
+from loopctl.models.retries import RetryPolicy
 from loopctl.runs import Run
 from loopctl.tools.registry import ToolRegistry
 
@@ -160,7 +161,6 @@ class BareLoop(Generic[D]):
     def add_plugin(self, plugin: object) -> None:
         """Register an object with hooks marked by `@loopctl.hookimpl` (CTX-24)."""
         self._session.plugins.add_plugin(plugin)
-        self._session.dispatcher.hooks = self._session.plugins.decisions
 
     async def set_attachment(self, attachment: Attachment) -> None:
         """Pin an attachment, or replace in place the one with its id (CTX-15)."""
@@ -229,13 +229,18 @@ class BareLoop(Generic[D]):
         Plugins in reverse order, the temporary folder, a client made from a string; never a
         client that was given.
         """
-        self.cancel()
+        flight = self._session.flight
         try:
-            await self._session.plugins.aclose()
+            if flight is not None:
+                flight.cancel()
+                await flight.landed()
         finally:
-            await self._session.remove_folder()
-            if self._made_client:
-                await self._session.client.aclose()
+            try:
+                await self._session.plugins.aclose()
+            finally:
+                await self._session.remove_folder()
+                if self._made_client:
+                    await self._session.client.aclose()
 
     async def __aenter__(self) -> Self:
         return self

@@ -453,8 +453,8 @@ class LoopMachine:
         """Feed the results of all waiting calls, in any order; they are stored in call order."""
         self._check("results")
         by_id = {result.call_id: result for result in results}
-        wanted = {call.id for call in self._waiting}
-        if by_id.keys() != wanted or len(results) != len(by_id):
+        wanted = [call.id for call in self._waiting]
+        if len(results) != len(wanted) or any(name not in by_id for name in wanted):
             reason = f"results for {sorted(by_id)} do not answer the calls {sorted(wanted)}"
             raise MachineError("results", self._state.value, reason)
         self._close_turn(by_id)
@@ -497,7 +497,8 @@ class LoopMachine:
         self._conversation = None
 
     def _close_turn(self, by_id: dict[str, ToolResultPart]) -> None:
-        by_id.update((result.call_id, result) for result in self._answered)
+        for result in self._answered:
+            by_id[result.call_id] = result
         calls = self._messages[-1].calls
         self._append(Message(Role.USER, [by_id[call.id] for call in calls]))
         self._waiting, self._answered = (), ()

@@ -145,6 +145,8 @@ class ToolResultPart:
 
 Part: TypeAlias = TextPart | ImagePart | ThinkingPart | ToolCallPart | ToolResultPart
 
+_set = object.__setattr__  # how a frozen value is filled while it is made
+
 _ALLOWED: dict[Role, tuple[type, ...]] = {
     Role.USER: (TextPart, ImagePart, ToolResultPart),
     Role.ASSISTANT: (TextPart, ThinkingPart, ToolCallPart, ImagePart),
@@ -167,16 +169,21 @@ class Message:
     )
 
     def __init__(self, role: Role | str, parts: Iterable[Part | str] | str) -> None:
-        role = Role(role)
-        given = (parts,) if isinstance(parts, str) else parts
-        made = tuple(TextPart(part) if isinstance(part, str) else part for part in given)
+        if type(role) is not Role:
+            role = Role(role)
+        if isinstance(parts, str):
+            parts = (parts,)
         allowed = _ALLOWED[role]
-        for part in made:
+        made: list[Part] = []
+        for part in parts:
+            if isinstance(part, str):
+                part = TextPart(part)
             if not isinstance(part, allowed):
                 raise TypeError(f"a {role.value} message cannot hold a {type(part).__name__}")
-        object.__setattr__(self, "role", role)
-        object.__setattr__(self, "parts", made)
-        object.__setattr__(self, "memo", {})
+            made.append(part)
+        _set(self, "role", role)
+        _set(self, "parts", tuple(made))
+        _set(self, "memo", {})
 
     @classmethod
     def user(cls, *parts: Part | str) -> Message:
@@ -196,17 +203,17 @@ class Message:
     @property
     def text(self) -> str:
         """The text parts joined, without thinking, calls and results."""
-        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+        return "".join([part.text for part in self.parts if isinstance(part, TextPart)])
 
     @property
     def calls(self) -> tuple[ToolCallPart, ...]:
         """The tool calls of the message, in order."""
-        return tuple(part for part in self.parts if isinstance(part, ToolCallPart))
+        return tuple([part for part in self.parts if isinstance(part, ToolCallPart)])
 
     @property
     def results(self) -> tuple[ToolResultPart, ...]:
         """The tool results of the message, in order."""
-        return tuple(part for part in self.parts if isinstance(part, ToolResultPart))
+        return tuple([part for part in self.parts if isinstance(part, ToolResultPart)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Message, (self.role, self.parts))

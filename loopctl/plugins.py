@@ -18,10 +18,10 @@ import pluggy
 from loopctl.context.contributors import Contributor
 from loopctl.errors import ConfigError
 from loopctl.hookspecs import HOOKS, PROJECT, HookSpecs
-from loopctl.tools.decisions import DecisionHook
 
 if TYPE_CHECKING:
     from loopctl.events import Event
+    from loopctl.tools.decisions import DecisionHook
 
 logger = logging.getLogger("loopctl.plugins")
 
@@ -112,11 +112,18 @@ class PluginRegistry:
             Contributor(_name(a.owner), a.distribution, f, bool(getattr(a.owner, "offload", False)))
             for a, f in self._ordered("contribute")
         )
-        self.decisions = tuple(
-            DecisionHook(name=_name(a.owner), distribution=a.distribution, ask=f)
-            for a, f in self._ordered("before_tool_call")
-        )
+        self.decisions = self._decision_hooks()
         self.listeners = tuple((_name(a.owner), f) for a, f in self._ordered("on_event"))
+
+    def _decision_hooks(self) -> tuple[DecisionHook, ...]:
+        found = self._ordered("before_tool_call")
+        if not found:
+            return ()
+        from loopctl.tools.decisions import DecisionHook
+
+        return tuple(
+            DecisionHook(name=_name(a.owner), distribution=a.distribution, ask=f) for a, f in found
+        )
 
     def _ordered(self, hook: str) -> list[tuple[_Adapter, Callable[..., Any]]]:
         """The implementations: tryfirst, plain, trylast, each in registration order."""

@@ -63,7 +63,7 @@ def test_nothing_else_asks_the_system_for_time_ids_or_chance() -> None:
     offenders = [
         f"{path.relative_to(PACKAGE)}:{node.lineno} {ast.unparse(node)}"
         for path in sorted(PACKAGE.rglob("*.py"))
-        if path.name != "_clock.py"
+        if path.name not in ("_clock.py", "server.py")  # a server's key is nobody's to repeat
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute) and _asks_the_system(node)
     ]

@@ -22,7 +22,8 @@ from loopctl.cli.run import Order, carry_out, session
 from loopctl.cli.screen import Line, one_line
 from loopctl.cli.terminal import JsonLines, Terminal, complain, last_words
 from loopctl.config import RunConfig
-from loopctl.context.attachments import Attachment, TodoAttachment, TodoItem
+from loopctl.context.attachments import Attachment
+from loopctl.context.pins import TodoAttachment, TodoItem
 from loopctl.models.client import ModelClient
 
 ClientFor: TypeAlias = Callable[[str], ModelClient | str]

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, TextIO, cast
 
-from loopctl.context.attachments import FileAttachment
+from loopctl.context.pins import FileAttachment
 from loopctl.errors import ConfigError
 from loopctl.tools.builtin.read import decoded, is_binary
 

@@ -15,14 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeAlias
 
-import anyio
-
-from loopctl._cancel import cancellation_pending, native_cancellations
+from loopctl._calls import without_blanks
 from loopctl._deadline import Deadline
 from loopctl._threads import Threads
 from loopctl.config import Placement
 from loopctl.errors import ConfigError, ContributorError
 from loopctl.messages import ImagePart, Message, Role, TextPart
+from loopctl.tools.failures import error_text, goes_through
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -64,7 +63,7 @@ class HasConversation(Protocol):
 
 @dataclass(kw_only=True, slots=True)
 class Consultation(Generic[D]):
-    """What all contributors of one boundary are told."""
+    """What the contributors of a run are told; `turn` moves on, the rest stays."""
 
     turn: int
     conversation_of: HasConversation
@@ -201,95 +200,96 @@ async def consult(
     timeout: float | None,
     threads: Threads,
     strict: bool = False,
+    baseline: int = 0,
 ) -> Contributions:
-    """Ask every contributor in order. `strict` raises `ContributorError` at the first failure."""
+    """Ask every contributor in order. `strict` raises `ContributorError` at the first failure.
+
+    `baseline` is `native_cancellations()` from before the run: older requests do not count.
+    """
     given = Contributions([], [], [])
     for contributor in contributors:
-        failure = await _consult_one(contributor, consultation, timeout, threads, given)
-        if failure is None:
+        ctx = ContributorContext(consultation)
+        try:
+            if contributor.offload:
+                answer = await threads.run(partial(contributor.ask, ctx))
+            else:
+                answer = contributor.ask(ctx)
+            if answer is not None and not isinstance(answer, _ANSWERS):
+                answer = await _in_time(answer, timeout)
+            accepted = None if answer is None else _accepted(answer)
+        except BaseException as error:
+            failure = _failure(contributor, error, baseline)
+            _note(failure, strict=strict)
+            given.failures.append(failure)
             continue
-        origin = f" (from {failure.distribution})" if failure.distribution else ""
-        logger.warning(
-            "contributor %s%s failed: %s",
-            failure.contributor,
-            origin,
-            failure.reason,
-            exc_info=failure.error,
-        )
-        if strict:
-            error = ContributorError(failure.contributor, failure.distribution, failure.reason)
-            raise error from failure.error
-        given.failures.append(failure)
+        finally:
+            ctx.close()
+        if accepted is not None:
+            message, placement = accepted
+            (given.head if placement == "head" else given.tail).append(message)
     return given
 
 
-async def _consult_one(
-    contributor: Contributor,
-    consultation: Consultation[Any],
-    timeout: float | None,
-    threads: Threads,
-    given: Contributions,
-) -> ContributorFailure | None:
-    baseline = native_cancellations()
-    ctx = ContributorContext(consultation)
-    try:
-        if contributor.offload:
-            answer = await threads.run(partial(contributor.ask, ctx))
-        else:
-            answer = contributor.ask(ctx)
-        if answer is None:
-            return None
-        if not isinstance(answer, (Message, str, Contribution)) and inspect.isawaitable(answer):
-            with Deadline(timeout) as deadline:
-                answer = await answer
-            if deadline.expired:
-                return _failed(contributor, f"no answer within {timeout:g} s")
-        contribution = _accepted(answer)
-    except Exception as error:
-        return _failed(contributor, f"{type(error).__name__}: {error}", error)
-    except BaseException as error:
-        stray = isinstance(error, anyio.get_cancelled_exc_class())
-        if not stray or cancellation_pending(baseline):
-            raise
-        return _failed(contributor, "it raised a cancellation that nobody asked for", error)
-    finally:
-        ctx.close()
-    if contribution is not None:
-        rides = given.head if contribution.placement == "head" else given.tail
-        rides.append(contribution.message)
+_ANSWERS = (str, Message, Contribution)
+
+
+async def _in_time(answer: object, timeout: float | None) -> object:
+    """What an async contributor answers; whatever is not awaitable comes back as it is."""
+    if not inspect.isawaitable(answer):
+        return answer
+    with Deadline(timeout) as deadline:
+        return await answer
+    if deadline.expired:
+        raise _TooLateError(f"no answer within {timeout:g} s")
     return None
 
 
-def _failed(
-    contributor: Contributor, reason: str, error: BaseException | None = None
-) -> ContributorFailure:
+class _TooLateError(Exception):
+    """An async contributor outlasted its time."""
+
+
+def _failure(contributor: Contributor, error: BaseException, baseline: int) -> ContributorFailure:
+    """What a contributor did wrong; raises what is not its own to keep (CTX-9)."""
+    reason = str(error) if isinstance(error, _TooLateError) else error_text(error)
+    if not isinstance(error, Exception):
+        passing = goes_through(error, baseline)
+        if passing is not None:
+            raise passing from None
+        reason = "it raised a cancellation that nobody asked for"
     return ContributorFailure(contributor.name, contributor.distribution, reason, error)
 
 
-def _accepted(answer: object) -> Contribution | None:
-    """The contribution if it may ride a request, `None` if it is blank (CTX-8)."""
-    if answer is None:
-        return None
+def _note(failure: ContributorFailure, *, strict: bool) -> None:
+    """Log a failure; `strict` makes it an error."""
+    origin = f" (from {failure.distribution})" if failure.distribution else ""
+    logger.warning(
+        "contributor %s%s failed: %s",
+        failure.contributor,
+        origin,
+        failure.reason,
+        exc_info=failure.error,
+    )
+    if strict:
+        error = ContributorError(failure.contributor, failure.distribution, failure.reason)
+        raise error from failure.error
+
+
+def _accepted(answer: object) -> tuple[Message, Placement] | None:
+    """The message and its place if it may ride a request, `None` if it is blank (CTX-8)."""
+    placement: Placement = "head"
     if isinstance(answer, str):
-        contribution = Contribution(Message.system(answer))
-    elif isinstance(answer, Message):
-        contribution = Contribution(answer)
-    elif isinstance(answer, Contribution):
-        contribution = answer
-    else:
+        return (Message(Role.SYSTEM, answer), placement) if answer.strip() else None
+    if isinstance(answer, Contribution):
+        placement, answer = answer.placement, answer.message
+        if not isinstance(answer, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"a Contribution holds a Message, not {type(answer).__name__}")
+    if not isinstance(answer, Message):
         wanted = "a Message, a Contribution, a str or None"
         raise TypeError(f"returned {type(answer).__name__}, wanted {wanted}")
-    message = contribution.message
-    if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"a Contribution holds a Message, not {type(message).__name__}")
-    if message.role is Role.ASSISTANT:
+    if answer.role is Role.ASSISTANT:
         raise ValueError("returned an assistant message; only system and user messages ride")
-    parts = [p for p in message.parts if not (isinstance(p, TextPart) and not p.text.strip())]
-    for part in parts:
+    for part in answer.parts:
         if not isinstance(part, (TextPart, ImagePart)):
             raise ValueError(f"returned a {type(part).__name__}; only text and images ride")
-    if not parts:
-        return None
-    if len(parts) != len(message.parts):
-        return Contribution(Message(message.role, parts), contribution.placement)
-    return contribution
+    message = without_blanks(answer)
+    return (message, placement) if message.parts else None

@@ -6,12 +6,15 @@ A slow reader slows the run down and loses nothing; the time spent on it counts 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import anyio
 
+from loopctl._cancel import native_cancellations
 from loopctl._deadline import Deadline
+from loopctl.tools.failures import goes_through
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectSendStream
@@ -24,7 +27,7 @@ logger = logging.getLogger("loopctl.plugins")
 class Emitter:
     """Tells the events of one run to the plugins that listen and to the stream, if there is one."""
 
-    __slots__ = ("_failed", "_listeners", "_stream", "active")
+    __slots__ = ("_failed", "_listeners", "_stream", "active", "late")
 
     def __init__(
         self,
@@ -36,6 +39,22 @@ class Emitter:
         self._failed: set[str] = set()
         self.active = bool(listeners) or stream is not None
         """Whether anybody listens; events need not be made otherwise."""
+        self.late: deque[Event] = deque()
+        """What `tell` found no room for. It comes before the run's next event."""
+
+    def tell(self, event: Event) -> None:
+        """Tell an event that others cause, perhaps the reader itself: it waits for nobody."""
+        self.tell_listeners(event)
+        if self._stream is None:
+            return
+        try:
+            if self.late:
+                raise anyio.WouldBlock
+            self._stream.send_nowait(event)
+        except anyio.WouldBlock:
+            self.late.append(event)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return
 
     async def send(self, event: Event, deadline: Deadline | None = None) -> None:
         """Tell one event; `deadline` stands still while a slow reader is waited for."""
@@ -43,8 +62,9 @@ class Emitter:
         if self._stream is None:
             return
         try:
-            self._stream.send_nowait(event)
-            return
+            if not self.late:
+                self._stream.send_nowait(event)
+                return
         except anyio.WouldBlock:
             pass
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -52,6 +72,8 @@ class Emitter:
         if deadline is not None:
             deadline.pause()
         try:
+            while self.late:
+                await self._stream.send(self.late.popleft())
             await self._stream.send(event)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return
@@ -64,7 +86,10 @@ class Emitter:
         for name, listener in self._listeners:
             try:
                 listener(event)
-            except Exception:
+            except BaseException as error:
+                passing = goes_through(error, native_cancellations())
+                if passing is not None:
+                    raise passing from None
                 if name not in self._failed:
                     self._failed.add(name)
                     logger.exception("on_event of plugin %s failed", name)

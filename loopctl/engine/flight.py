@@ -10,7 +10,7 @@ import anyio
 
 from loopctl._cancel import native_cancellations
 from loopctl.config import RunConfig
-from loopctl.context.contributors import ContributorFailure
+from loopctl.context.contributors import Consultation, ContributorFailure
 from loopctl.engine.emitter import Emitter
 from loopctl.engine.session import Session
 from loopctl.errors import (
@@ -67,9 +67,7 @@ class Flight:
             raise LoopBusyError
         if input is None and not session.machine.unfinished:
             raise ConfigError("there is no unfinished run to continue; give an input")
-        session.machine.begin(input)
         session.attachments.here()
-        session.flight = self
         self.session = session
         self.input = input
         self.config = config
@@ -80,6 +78,16 @@ class Flight:
         self.started = session.clock.now()
         self.scope = anyio.CancelScope()
         self.native_cancellations = native_cancellations()
+        self.consultation = Consultation(
+            turn=0,
+            conversation_of=session.machine,
+            deps=session.deps,
+            run_input=input,
+            run_id=self.run_id,
+            session_id=session.session_id,
+            working_folder=session.working_folder,
+            now=session.clock.now,
+        )
         self.turns: list[TurnRecord] = []
         self.open: OpenTurn | None = None
         self.usage = Usage()
@@ -87,10 +95,13 @@ class Flight:
         self.run: Run[str] | None = None
         self.ended: RunEnded | None = None
         self.tell: Teller | None = None
+        self._landed: anyio.Event | None = None
         if emitter.active:
             from loopctl.engine.telling import Teller
 
             self.tell = Teller(self)
+        session.machine.begin(input)
+        session.flight = self
 
     @property
     def turn(self) -> int:
@@ -98,13 +109,22 @@ class Flight:
         return self.session.machine.turn
 
     def cancel(self) -> bool:
-        """Stop the run now; `False` if it has ended."""
-        machine = self.session.machine
-        if self.run is not None or machine.state is State.TERMINAL:
+        """Stop the run now; `False` if it has ended.
+
+        One that has its answer and only waits for a slow reader still ends completed.
+        """
+        if self.run is not None:
             return False
-        machine.cancel()
+        if self.session.machine.state is not State.TERMINAL:
+            self.session.machine.cancel()
         self.scope.cancel()
         return True
+
+    async def landed(self) -> None:
+        """Return when the run is settled."""
+        if self.run is None:
+            self._landed = self._landed or anyio.Event()
+            await self._landed.wait()
 
     def spend(self, usage: Usage | None) -> None:
         """Count the tokens of one attempt."""
@@ -124,13 +144,11 @@ class Flight:
         turn, self.open = self.open, None
         if turn is None:
             return
-        last = self.session.machine.last_message
-        results = {} if last is None else {result.call_id: result for result in last.results}
-        records = tuple(
-            turn.finished.get(call.id) or CallRecord(call=call, result=results[call.id])
-            for call in turn.calls
-            if call.id in results
-        )
+        finished = turn.finished
+        if len(finished) == len(turn.calls):
+            records = tuple([finished[call.id] for call in turn.calls])
+        else:
+            records = self._answered(turn)
         self.turns.append(
             TurnRecord(
                 number=turn.number,
@@ -142,6 +160,16 @@ class Flight:
                 started=turn.started,
                 seconds=(self.session.clock.now() - turn.started).total_seconds(),
             )
+        )
+
+    def _answered(self, turn: OpenTurn) -> tuple[CallRecord, ...]:
+        """The records of a turn in which the machine itself answered some calls."""
+        last = self.session.machine.last_message
+        results = {} if last is None else {result.call_id: result for result in last.results}
+        return tuple(
+            turn.finished.get(call.id) or CallRecord(call=call, result=results[call.id])
+            for call in turn.calls
+            if call.id in results
         )
 
     def settle(self, outcome: Outcome, cause: BaseException | None) -> Run[str]:
@@ -178,12 +206,16 @@ class Flight:
             error.run = self.run
         session.runs.append(self.run)
         session.flight = None
-        if self.tell is not None:
-            from loopctl.engine.telling import run_ended
+        if self._landed is not None:
+            self._landed.set()
+        try:
+            if self.tell is not None:
+                from loopctl.engine.telling import run_ended
 
-            self.ended = run_ended(self.run)
-            self.emitter.tell_listeners(self.ended)
-        self.emitter.close()
+                self.ended = run_ended(self.run)
+                self.emitter.tell_listeners(self.ended)
+        finally:
+            self.emitter.close()
         return self.run
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loopctl._cancel import stop_if_cancelled
 from loopctl.context.assembly import assemble
-from loopctl.context.contributors import Consultation, Contributions, consult
+from loopctl.context.contributors import Contributions, consult
 from loopctl.engine.flight import Flight, OpenTurn
 from loopctl.models.client import ModelRequest
 from loopctl.models.resilience import ResilientClient
@@ -18,22 +18,14 @@ async def build_request(flight: Flight) -> ModelRequest:
     session, config = flight.session, flight.session.config
     contributions = _NOBODY
     if session.plugins.contributors:
-        consultation = Consultation(
-            turn=flight.turn,
-            conversation_of=session.machine,
-            deps=session.deps,
-            run_input=flight.input,
-            run_id=flight.run_id,
-            session_id=session.session_id,
-            working_folder=session.working_folder,
-            now=session.clock.now,
-        )
+        flight.consultation.turn = flight.turn
         contributions = await consult(
             session.plugins.contributors,
-            consultation,
+            flight.consultation,
             timeout=config.contributor_timeout,
             threads=session.threads,
             strict=config.strict_plugins,
+            baseline=flight.native_cancellations,
         )
         for failure in contributions.failures:
             flight.contributor_failed(failure)

@@ -20,13 +20,12 @@ from loopctl.messages import Message
 from loopctl.models.client import ModelClient, ToolSchema
 from loopctl.plugins import PluginRegistry
 from loopctl.runs import Run
-from loopctl.tools.arguments import fields
-from loopctl.tools.dispatch import Dispatcher
 from loopctl.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
     from loopctl.engine.flight import Flight
     from loopctl.tools.decisions import Approver
+    from loopctl.tools.dispatch import Dispatcher
     from loopctl.tools.layers import Layer
 
 
@@ -63,41 +62,59 @@ class Session:
         self.machine = LoopMachine(history)
         self.runs: deque[Run[Any]] = deque(maxlen=config.keep_runs)
         self.flight: Flight | None = None
-        self.dispatcher = Dispatcher(
-            registry, services=self, config=config, layers=layers, approver=approver
-        )
+        self._layers = tuple(layers)
+        self._approver = approver
+        self._dispatcher: Dispatcher | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._offered: tuple[tuple[ToolSchema, ...], dict[str, str]] = ((), {})
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """What runs the tool calls; made for the first one, and told of plugins that came since."""
+        if self._dispatcher is None:
+            from loopctl.tools.dispatch import Dispatcher
+
+            self._dispatcher = Dispatcher(
+                self.registry,
+                services=self,
+                config=self.config,
+                layers=self._layers,
+                approver=self._approver,
+            )
+        self._dispatcher.hooks = self.plugins.decisions
+        return self._dispatcher
 
     def offered(self) -> dict[str, str]:
         """Each offered tool and the fields that it expects, in words."""
         schemas = self.registry.schemas
         if self._offered[0] is not schemas:
+            from loopctl.tools.arguments import fields
+
             self._offered = (schemas, {s.name: fields(s.input_schema) for s in schemas})
         return self._offered[1]
 
     async def set_attachment(self, attachment: Attachment) -> None:
         """Pin or replace an attachment and tell who listens."""
-        await self._changed(await self.attachments.set(attachment))
+        self._changed(await self.attachments.set(attachment))
 
     async def detach_attachment(self, attachment_id: str) -> bool:
         """Take an attachment away; `False` if it was not there."""
         found = await self.attachments.detach(attachment_id)
         if found:
-            await self._changed(attachment_id)
+            self._changed(attachment_id)
         return found
 
     def attachment_ids(self) -> tuple[str, ...]:
         """What is pinned, in riding order."""
         return self.attachments.ids()
 
-    async def _changed(self, attachment_id: str) -> None:
+    def _changed(self, attachment_id: str) -> None:
         flight = self.flight
         emitter = Emitter(self.plugins.listeners) if flight is None else flight.emitter
         if emitter.active:
             from loopctl.engine.telling import attachments_changed
 
-            await attachments_changed(emitter, flight, attachment_id, self.attachments.ids())
+            attachments_changed(emitter, flight, attachment_id, self.attachments.ids())
 
     def temporary_folder(self) -> Path:
         """The session's private folder, made when first asked for, removed when it closes."""

@@ -7,16 +7,17 @@ entered, and everything that it started has ended by then.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import anyio
+import anyio.lowlevel
 
 from loopctl.engine.flight import Flight
 from loopctl.engine.run import fly
-from loopctl.errors import LoopError
+from loopctl.errors import LoopError, RunCancelled
+from loopctl.machine import Outcome
 from loopctl.runs import Run
 from loopctl.tools.failures import unwrapped
 
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 
 BUFFERED_EVENTS = 16
 """How many events a run may be ahead of its reader."""
+
+_BATCHES = 3
+"""After so many turns of the event loop a new task has taken its first step."""
+
+_NOTHING = (None, None, None)
 
 
 class EventStream:
@@ -53,6 +59,7 @@ class EventStream:
         self._told_end = False
         self._cancelled_early = False
         self._entered_in: int | None = None
+        self._began = False
 
     @property
     def run(self) -> Run[str] | None:
@@ -84,20 +91,49 @@ class EventStream:
         if group is None:
             group = self._own_group = anyio.create_task_group()
             await group.__aenter__()
-        group.start_soon(self._fly, self._flight, self._done, name=f"loopctl {self._flight.run_id}")
+        name = f"loopctl {self._flight.run_id}"
+        try:
+            group.start_soon(self._fly, self._flight, self._done, name=name)
+        except BaseException:
+            self._never_began(self._flight)
+            self._receive.close()
+            raise
         return self
 
     async def _fly(self, flight: Flight, done: anyio.Event) -> None:
-        """The run's task. What ends the run is kept for the reader and never reaches the group."""
+        """The run's task. What ends the run is kept for the reader and never reaches the group.
+
+        Neither does a cancellation of this task alone; whoever cancels the group has told it.
+        """
+        self._began = True
         try:
             await fly(flight)
-        except Exception as error:
+        except (Exception, anyio.get_cancelled_exc_class()) as error:
             self._error = error
         except BaseException as error:
             self._error = error
             raise
         finally:
             done.set()
+
+    async def _begins(self, flight: Flight) -> None:
+        """See to it that the run has begun or has ended.
+
+        A task that asyncio cancels in front of its first step never takes one.
+        """
+        for _ in range(_BATCHES):
+            if self._began:
+                return
+            await anyio.lowlevel.checkpoint()
+        if not self._began:
+            self._never_began(flight)
+
+    def _never_began(self, flight: Flight) -> None:
+        """Settle a run whose task is dead already."""
+        assert self._done is not None
+        self._began = True
+        self._error = flight.settle(Outcome(ending="cancelled"), None).error
+        self._done.set()
 
     async def __aexit__(
         self,
@@ -109,26 +145,30 @@ class EventStream:
         assert self._receive is not None
         self._flight.cancel()
         self._receive.close()
-        if anyio.get_current_task().id != self._entered_in:
+        if not self._began:
+            with anyio.CancelScope(shield=True):
+                await self._begins(self._flight)
+        if self._own_group is not None and anyio.get_current_task().id == self._entered_in:
+            await self._leave_group(error)
+            return
+        assert self._done is not None
+        with anyio.CancelScope(shield=True):  # it was cancelled: the session is free afterwards
+            await self._done.wait()
+        if self._own_group is not None:
             raise LoopError(
                 "this event stream is left in another task than it was entered in;"
                 " give stream() a task_group that outlives both"
             ) from error
-        if self._own_group is None:
-            await self._wait_for_the_run()
-            return
+
+    async def _leave_group(self, error: BaseException | None) -> None:
+        """Leave the group that the block owns: the run's task ends first."""
+        assert self._own_group is not None
         cancelled = isinstance(error, anyio.get_cancelled_exc_class())
-        passed = (kind, error, traceback) if cancelled else (None, None, None)
+        passed = (type(error), error, error.__traceback__) if error and cancelled else _NOTHING
         try:
             await self._own_group.__aexit__(*passed)
         except BaseExceptionGroup as group:
             raise unwrapped(group) from None
-
-    async def _wait_for_the_run(self) -> None:
-        """The run ends in its own group; a task that is itself cancelled does not stay for it."""
-        assert self._done is not None
-        if anyio.current_effective_deadline() != -math.inf:
-            await self._done.wait()
 
     def __aiter__(self) -> Self:
         return self
@@ -139,11 +179,14 @@ class EventStream:
         try:
             return self._receive.receive_nowait()
         except anyio.WouldBlock:
-            pass
+            if self._flight.emitter.late:
+                return self._flight.emitter.late.popleft()
         except anyio.EndOfStream:
             return await self._end()
         except anyio.ClosedResourceError:
             raise StopAsyncIteration from None
+        if not self._began:
+            await self._begins(self._flight)
         try:
             return await self._receive.receive()
         except anyio.EndOfStream:
@@ -153,11 +196,17 @@ class EventStream:
         """The last event, then the end: quiet for a completed run, else what `run()` raises."""
         assert self._flight is not None
         assert self._done is not None
+        if self._flight.emitter.late:
+            return self._flight.emitter.late.popleft()
         ended = self._flight.ended
         if ended is not None and not self._told_end:
             self._told_end = True
             return ended
         await self._done.wait()
+        if self._error is None:
+            raise StopAsyncIteration
         if isinstance(self._error, Exception):
             raise self._error
-        raise StopAsyncIteration
+        cancelled = RunCancelled()
+        cancelled.run = self._flight.run
+        raise cancelled from self._error

@@ -18,6 +18,7 @@ from loopctl.events import (
     TurnEnded,
     TurnStarted,
 )
+from loopctl.tools.failures import error_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -114,11 +115,11 @@ def run_ended(run: Run[str]) -> RunEnded:
         output=run.output,
         usage=run.usage,
         turns=len(run.turns),
-        error=None if error is None else f"{type(error).__name__}: {error}",
+        error=None if error is None else error_text(error),
     )
 
 
-async def attachments_changed(
+def attachments_changed(
     emitter: Emitter, flight: Flight | None, attachment_id: str, ids: tuple[str, ...]
 ) -> None:
     """An attachment was pinned, replaced or detached, in a run or between runs."""
@@ -128,4 +129,4 @@ async def attachments_changed(
         attachment_id=attachment_id,
         ids=ids,
     )
-    await emitter.send(changed)
+    emitter.tell(changed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from loopctl._cancel import stop_if_cancelled
 from loopctl.engine.flight import Flight
 from loopctl.machine import CallTools
 
@@ -10,6 +11,7 @@ async def tool_step(flight: Flight, step: CallTools) -> None:
     """Run the waiting calls and feed their results to the machine."""
     session, turn, tell = flight.session, flight.open, flight.tell
     assert turn is not None, "a tool step follows a reply"
+    await stop_if_cancelled(flight.native_cancellations)  # the client may have swallowed it
     if tell is not None:
         await tell.answered(turn, step.answered)
     if step.calls:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from loopctl.config import RequestOptions
 from loopctl.messages import Message
 from loopctl.replies import ModelResponse
-from loopctl.wire.stream_events import StreamEvent
+
+if TYPE_CHECKING:
+    from loopctl.wire.stream_events import StreamEvent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from loopctl._cancel import native_cancellations, stop_if_cancelled
+from loopctl._clock import stopwatch
 from loopctl._deadline import Deadline
 from loopctl._threads import Threads
 from loopctl.config import RunConfig, SessionConfig
@@ -144,7 +145,7 @@ class Dispatcher:
 
     async def _one(self, call: ToolCallPart, batch: _Batch) -> None:
         """Answer one call and record it."""
-        started = anyio.current_time()
+        started = stopwatch()
         state = _State(call, batch, native_cancellations())
         if call.truncated or call.unusable is not None:
             entry = self._registry.entry(call.name)
@@ -162,7 +163,7 @@ class Dispatcher:
             state.outcome,
             output.retention,
         )
-        seconds = anyio.current_time() - started
+        seconds = stopwatch() - started
         batch.finished[call.id] = CallRecord(call=call, result=result, seconds=seconds)
         if batch.sink.active:
             from loopctl.events import ToolFinished
@@ -317,7 +318,7 @@ class Dispatcher:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Batch:
     """What the calls of one reply share."""
 
@@ -345,6 +346,8 @@ class _State:
 
 
 def _as_call_output(value: object, outcome: ToolOutcome) -> CallOutput:
+    if type(value) is str and not value.isspace() and value:
+        return CallOutput(content=value, outcome=outcome)
     output = to_output(value)
     return CallOutput(
         content=output.content,

@@ -5,14 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from loopctl import _json
 from loopctl.errors import ConfigError
 from loopctl.models.client import ToolSchema
-from loopctl.tools import arguments
-from loopctl.tools.function import FunctionTool, Resource, check_name, check_timeout, tool
 from loopctl.tools.types import Tool
+
+if TYPE_CHECKING:
+    from loopctl.tools.function import FunctionTool, Resource
 
 ToolLike: TypeAlias = Tool | Callable[..., Any]
 """A tool, or a function that `tool` can make one of."""
@@ -39,6 +40,8 @@ class Entry:
         """
         if self.function is not None:
             return self.function.validate(text)
+        from loopctl.tools import arguments
+
         given: dict[str, Any] = _json.loads(text)
         arguments.check(self.schema.input_schema, given)
         return given
@@ -121,6 +124,8 @@ def _as_tool(given: ToolLike) -> Tool:
     if not callable(given):
         missing = ", ".join(part for part in _SHAPE if not hasattr(given, part))
         raise ConfigError(f"{given!r} is no tool: it lacks {missing}")
+    from loopctl.tools.function import tool
+
     return tool(given)
 
 
@@ -128,6 +133,8 @@ _SHAPE = ("name", "description", "input_schema", "call")
 
 
 def _entry(made: Tool) -> Entry:
+    from loopctl.tools.function import FunctionTool, check_name, check_timeout
+
     name = check_name(made.name)
     function = made if isinstance(made, FunctionTool) else None
     if function is not None and function.unbound:

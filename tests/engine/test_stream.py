@@ -204,17 +204,34 @@ async def test_a_slow_reader_loses_nothing_and_uses_up_no_deadline() -> None:
 
 
 async def test_leaving_in_another_task_is_an_error_that_names_task_group() -> None:
-    """ENG-21, D1: the block is left where it was entered."""
-    agent = BareLoop(ScriptedClient("hi"))
+    """ENG-21, D1: a block that owns its group is left where it was entered."""
+    agent = BareLoop(ScriptedClient("hi", "again"))
+    stream = agent.stream("x")
+    await stream.__aenter__()
+
+    async def leave() -> None:
+        with pytest.raises(LoopError, match="task_group"):
+            await stream.__aexit__(None, None, None)
+        assert stream.run is not None
+        assert (await agent.run("y")).ending == "completed"
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(leave)
+    await stream.__aexit__(None, None, None)
+
+
+async def test_with_a_task_group_the_block_may_be_left_in_any_task() -> None:
+    """ENG-21, D1: it holds only the stream."""
+    agent = BareLoop(ScriptedClient("hi", "again"))
     async with anyio.create_task_group() as group:
         stream = agent.stream("x", task_group=group)
-        await stream.__aenter__()
-
-        async def leave() -> None:
-            with pytest.raises(LoopError, match="task_group"):
-                await stream.__aexit__(None, None, None)
-
-        group.start_soon(leave)
+        async with anyio.create_task_group() as entering:
+            entering.start_soon(stream.__aenter__)
+        await anext(stream)
+        async with anyio.create_task_group() as leaving:
+            leaving.start_soon(stream.__aexit__, None, None, None)
+        assert stream.run is not None
+        assert (await agent.run("y")).ending == "completed"
 
 
 async def test_with_a_task_group_the_run_lives_there_and_its_errors_do_not_reach_it() -> None:

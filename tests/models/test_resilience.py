@@ -25,12 +25,14 @@ from loopctl.errors import (
 from loopctl.messages import Message
 from loopctl.models.client import ModelClient, ModelRequest
 from loopctl.models.limiter import ATTEMPT
-from loopctl.models.resilience import AttemptStarted, ResilientClient, RetryPolicy
+from loopctl.models.resilience import ResilientClient
+from loopctl.models.retries import RetryPolicy
 from loopctl.replies import ModelResponse, StopReason
 from loopctl.testing import ScriptedClient
 from loopctl.usage import Usage
 from loopctl.wire.accumulator import Accumulator
 from loopctl.wire.stream_events import (
+    AttemptStarted,
     MessageStart,
     MessageStop,
     PartDelta,
@@ -62,6 +64,7 @@ def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         slept.append(seconds)
 
     monkeypatch.setattr("loopctl.models.resilience.sleep", sleep)
+    monkeypatch.setattr("loopctl.models.resilient_stream.sleep", sleep)
     return slept
 
 

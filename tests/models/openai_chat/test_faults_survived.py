@@ -11,7 +11,8 @@ from loopctl.errors import InvalidResponseError, ModelError
 from loopctl.messages import Message
 from loopctl.models.client import ModelRequest
 from loopctl.models.openai_chat import OpenAIChatClient
-from loopctl.models.resilience import AttemptStarted, ResilientClient, RetryPolicy
+from loopctl.models.resilience import ResilientClient
+from loopctl.models.retries import RetryPolicy
 from loopctl.testing import (
     ByteServer,
     Close,
@@ -27,6 +28,7 @@ from loopctl.testing import (
     sse,
 )
 from loopctl.wire.accumulator import Accumulator
+from loopctl.wire.stream_events import AttemptStarted
 
 pytestmark = pytest.mark.anyio
 
