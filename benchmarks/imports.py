@@ -27,10 +27,10 @@ def seconds(program: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--runs", type=int, default=15)
     runs = parser.parse_args().runs
-    seconds(BASE), seconds(OURS)
+    _ = seconds(BASE), seconds(OURS)
     pairs = [(seconds(OURS), seconds(BASE)) for _ in range(runs)]
     ours, base = (statistics.median(side) for side in zip(*pairs, strict=True))
     print(f"loopctl {ours * 1e3:.0f} ms, base {base * 1e3:.0f} ms, ratio {ours / base:.2f}")

@@ -181,7 +181,7 @@ def report(name: str, ours: list[float], base: list[float]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--runs", type=int, default=12)
     parser.add_argument("--backend", default="asyncio", choices=["asyncio", "trio"])
     options = parser.parse_args()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import loopctl._calls
+import loopctl._steps
 import loopctl.machine
 from loopctl.errors import MachineError
 from loopctl.machine import TRANSITIONS, LoopMachine, Outcome, Policy, State
@@ -110,8 +111,8 @@ def test_a_machine_with_nothing_to_decide_says_so(state: State) -> None:
 def test_the_machine_awaits_nothing_and_imports_nothing_that_could() -> None:
     """ENG-1: no IO, no await, no clock, no random number."""
     pure = {"__future__", "collections.abc", "dataclasses", "enum", "math", "re", "typing"}
-    ours = {"_calls", "errors", "messages", "replies", "runs"}
-    for module in (loopctl.machine, loopctl._calls):
+    ours = {"_calls", "_steps", "errors", "messages", "replies", "runs"}
+    for module in (loopctl.machine, loopctl._calls, loopctl._steps):
         tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             assert not isinstance(node, (ast.Await, ast.AsyncFunctionDef, ast.AsyncFor))

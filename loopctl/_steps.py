@@ -1,0 +1,117 @@
+"""What the machine decides by, and what it answers (ENG-3, ENG-4): values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from loopctl.messages import ToolCallPart, ToolResultPart
+from loopctl.runs import Ending
+
+EMERGENCY_PERCENT = 95
+"""The emergency line, in per cent of the window."""
+
+LATCH_GROWTH_PERCENT = 5
+"""How much the conversation must grow, in per cent of the window, to try a pass again."""
+
+
+class CompactReason(StrEnum):
+    """Why a pass is due (CMP-2)."""
+
+    THRESHOLD = "threshold"
+    EMERGENCY = "emergency"
+    DEFERRAL = "deferral"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    """What the machine decides by. Passed in at every step, never stored (ENG-4).
+
+    `window` in tokens, 0 switches the lines off; `threshold` in per cent of it.
+    """
+
+    max_turns: int = 200
+    window: int = 0
+    threshold: float = 80
+    auto_compact: bool = True
+
+    @property
+    def soft_line(self) -> float:
+        """T, in tokens."""
+        return self.window * self.threshold / 100
+
+    @property
+    def emergency_line(self) -> float:
+        """E, in tokens."""
+        return self.window * EMERGENCY_PERCENT / 100
+
+    @property
+    def line(self) -> float:
+        """L, in tokens."""
+        return self.soft_line if self.auto_compact else self.emergency_line
+
+    def crosses(self, payload: float) -> bool:
+        """Whether a payload is over L: strictly for the threshold, at or over for E."""
+        if not self.window:
+            return False
+        return payload > self.line if self.auto_compact else payload >= self.line
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
+    """Sizes in tokens: `fixed` is F, `conversation` is C, `transients` is X.
+
+    X is `None` until the contributors have been consulted at this boundary; `attachments` is the
+    part of X that is pinned.
+    """
+
+    fixed: int = 0
+    conversation: int = 0
+    transients: int | None = None
+    attachments: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """How a run ended. `limit` and `used` are turns or tokens; `detail` is text for people."""
+
+    ending: Ending
+    limit: int | None = None
+    used: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    """Call the model for this turn. X not yet weighed: consult, weigh, ask again first."""
+
+    turn: int
+    over_line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CallTools:
+    """Run `calls`; `answered` are the results of calls that cannot run."""
+
+    turn: int
+    calls: tuple[ToolCallPart, ...]
+    answered: tuple[ToolResultPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """Shrink the conversation, leaving room for `reserve` tokens of transients."""
+
+    reason: CompactReason
+    reserve: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The run is over: feed this outcome to `end`, unless the machine is terminal already."""
+
+    outcome: Outcome
+
+
+Step: TypeAlias = CallModel | CallTools | Compact | Done
