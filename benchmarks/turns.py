@@ -5,9 +5,10 @@
 Both sides play 1,000 turns of the same scripted client with one async tool. The session has one
 contributor and one attachment besides; the hand-written loop makes one pluggy call, takes one
 lock, opens one deadline and validates one pydantic argument for each turn and, for `stream()`,
-sends the same number of events through a memory stream. The sides take turns, the time of a turn
-is measured from tool call to tool call, and medians over all runs are compared. Only the ratios
-mean anything.
+sends the same number of events through a memory stream. There it is measured twice: asking the
+client for the whole reply, and reading the reply as it comes, as `stream()` does. The sides take
+turns, the time of a turn is measured from tool call to tool call, and medians over all runs are
+compared. Only the ratios mean anything.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from loopctl import (
 )
 from loopctl.models.client import ModelRequest
 from loopctl.testing import ScriptedClient
+from loopctl.wire.stream_events import PartDelta, PartStart
 
 TURNS = 1000
 WINDOWS = ((5, 10), (190, 200), (990, 1000))
@@ -109,7 +111,22 @@ async def events_per_turn() -> float:
     return seen / TURNS
 
 
-async def floor(tell: Callable[[object], Awaitable[None]] | None, events: int) -> None:
+async def read_along(client: ScriptedClient, request: ModelRequest) -> Message:
+    """The reply, put together by hand from its stream."""
+    name, pieces = "", list[str]()
+    async with client.stream(request) as events:
+        async for event in events:
+            if isinstance(event, PartStart):
+                name = event.name or ""
+            elif isinstance(event, PartDelta):
+                pieces.append(event.text)
+    text = "".join(pieces)
+    return Message.assistant(ToolCallPart("c1", name, text) if name else text)
+
+
+async def floor(
+    tell: Callable[[object], Awaitable[None]] | None, events: int, *, reads: bool = False
+) -> None:
     hooks = pluggy.PluginManager("floor")
     hooks.add_hookspecs(Specs)
     hooks.register(Reminder())
@@ -120,12 +137,16 @@ async def floor(tell: Callable[[object], Awaitable[None]] | None, events: int) -
         async with lock:
             attachment = list(pinned.values())
         extras = (Message.user(*attachment), Message.system(reminder))
-        response = await client.complete(ModelRequest(messages=(*extras, *messages)))
-        messages.append(response.message)
+        request = ModelRequest(messages=(*extras, *messages))
+        if reads:
+            reply = await read_along(client, request)
+        else:
+            reply = (await client.complete(request)).message
+        messages.append(reply)
         for _ in range(events):
             if tell is not None:
                 await tell(object())
-        calls = response.message.calls
+        calls = reply.calls
         if not calls:
             return
         with anyio.fail_after(120):
@@ -137,13 +158,13 @@ async def floor_run() -> None:
     await floor(None, 0)
 
 
-def floor_stream(events: int) -> Callable[[], Awaitable[None]]:
+def floor_stream(events: int, *, reads: bool) -> Callable[[], Awaitable[None]]:
     async def run() -> None:
         send, receive = anyio.create_memory_object_stream[object](16)
 
         async def produce() -> None:
             async with send:
-                await floor(send.send, events)
+                await floor(send.send, events, reads=reads)
 
         async with anyio.create_task_group() as group:
             group.start_soon(produce)
@@ -189,7 +210,8 @@ def main() -> None:
     print(f"{options.backend}, {options.runs} runs of {TURNS} turns, {events} events a turn")
     pairs = (
         ("run()", loopctl_run, floor_run),
-        ("stream()", loopctl_stream, floor_stream(events)),
+        ("stream()", loopctl_stream, floor_stream(events, reads=False)),
+        ("both reading", loopctl_stream, floor_stream(events, reads=True)),
     )
     for name, ours, base in pairs:
         mine: list[list[float]] = []

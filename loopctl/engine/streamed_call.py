@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from loopctl._deadline import Deadline
 from loopctl.engine.flight import Flight
 from loopctl.models.client import ModelRequest
@@ -27,19 +29,20 @@ class StreamedCall:
         else:
             async with serving.stream(request) as events:
                 async for event in events:
-                    await self._receive(event, None)
+                    telling = self._receive(event, None)
+                    if telling is not None:
+                        await telling
         return self._accumulator.response()
 
-    async def _receive(self, event: StreamEvent, deadline: Deadline | None) -> None:
-        if isinstance(event, AttemptStarted):
-            self._flight.spend(event.failed_usage)
-            self._accumulator, self._attempt = Accumulator(), event.attempt
-            if self._flight.tell is not None:
-                await self._flight.tell.attempt_reset(event)
-            return
+    def _receive(self, event: StreamEvent, deadline: Deadline | None) -> Awaitable[None] | None:
+        """Take an event; what is to be told of it, if anything."""
         self._accumulator.feed(event)
         tell = self._flight.tell
-        if tell is None or type(event) is not PartDelta:
-            return
-        if event.text and event.kind != "tool_call":
-            await tell.delta(event, self._attempt, deadline)
+        if type(event) is PartDelta:
+            if tell is not None and event.text and event.kind != "tool_call":
+                return tell.delta(event, self._attempt, deadline)
+        elif type(event) is AttemptStarted:
+            self._flight.spend(event.failed_usage)
+            self._attempt = event.attempt
+            return None if tell is None else tell.attempt_reset(event)
+        return None

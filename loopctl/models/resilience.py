@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from anyio import sleep
 
@@ -24,6 +24,10 @@ from loopctl.usage import Usage
 
 if TYPE_CHECKING:
     from loopctl.wire.stream_events import StreamEvent
+
+
+Receive: TypeAlias = "Callable[[StreamEvent, Deadline | None], Awaitable[None] | None]"
+"""Who follows a stream: takes an event, returns what to await before the next."""
 
 
 class ResilientClient:
@@ -94,12 +98,13 @@ class ResilientClient:
     async def follow(
         self,
         request: ModelRequest,
-        receive: Callable[[StreamEvent, Deadline | None], Awaitable[None]],
+        receive: Receive,
     ) -> None:
         """The same as `stream`, told event by event, for who reads all of it in one place.
 
-        `receive` runs under the attempt's deadline, which it is given: it is to pause it while it
-        waits for anything but the provider.
+        `receive` takes an event at once, and returns what is to be awaited before the next one, if
+        anything. That runs under the attempt's deadline, which `receive` is given: it is to be
+        paused while anything but the provider is waited for.
         """
         from loopctl.models.resilient_stream import follow  # loaded with the first stream
 

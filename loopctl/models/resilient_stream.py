@@ -7,7 +7,7 @@ for each attempt; `events` lets a reader pull them, under one for each wait.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import AsyncExitStack
 from typing import Any, Self, TypeVar, cast
 
@@ -19,7 +19,7 @@ from loopctl._deadline import Deadline, running_clock
 from loopctl.errors import ModelError, StreamIncomplete, StreamStalled
 from loopctl.models.client import ModelClient, ModelRequest
 from loopctl.models.limiter import ATTEMPT
-from loopctl.models.resilience import stalled
+from loopctl.models.resilience import Receive, stalled
 from loopctl.models.retries import RetryPolicy, Tries
 from loopctl.usage import Usage
 from loopctl.wire.stream_events import (
@@ -38,7 +38,7 @@ async def follow(
     policy: RetryPolicy,
     clock: Clock,
     request: ModelRequest,
-    receive: Callable[[StreamEvent, Deadline | None], Awaitable[None]],
+    receive: Receive,
 ) -> None:
     """Push every event to `receive`, with the deadline that it runs under."""
     tries = Tries(policy, clock)
@@ -51,7 +51,9 @@ async def follow(
                     try:
                         async for event in source:
                             attempt.note(event)
-                            await receive(event, attempt)
+                            waiting = receive(event, attempt)
+                            if waiting is not None:
+                                await waiting
                             if type(event) is MessageStop:
                                 return
                     finally:
@@ -66,7 +68,9 @@ async def follow(
         delay = tries.delay_after(failure)
         if delay is None:
             raise failure
-        await receive(AttemptStarted(tries.made, str(failure), failure.usage), None)
+        waiting = receive(AttemptStarted(tries.made, str(failure), failure.usage), None)
+        if waiting is not None:
+            await waiting
         await sleep(delay)
 
 
@@ -124,6 +128,7 @@ class _Attempt(Deadline):
         self._policy = policy
         self._begun = False
         self._whole_end = math.inf
+        self._step = math.inf if policy.event_timeout is None else policy.event_timeout / 100
         self._now = running_clock()
         self._set_at = 0.0
         self._paused_at: float | None = None
@@ -141,14 +146,14 @@ class _Attempt(Deadline):
         if kind is UsageReport:
             self.usage = cast("UsageReport", event).usage.peak(self.usage)
             return
-        first, self._begun = not self._begun, True
-        if not first and kind is MessageStart:
+        soon = self._begun and self._now() - self._set_at < self._step
+        if soon or (self._begun and kind is MessageStart):
             return
+        self._begun = True
+        self._set_at = self._now()
         limit = self._policy.event_timeout
-        now = self._now()
-        if first or limit is None or now - self._set_at > limit / 100:
-            self._set_at = now
-            self.scope.deadline = min(self._whole_end, math.inf if limit is None else now + limit)
+        ahead = math.inf if limit is None else self._set_at + limit
+        self.scope.deadline = min(self._whole_end, ahead)
 
     def pause(self) -> None:
         """Stop both limits."""
