@@ -24,7 +24,7 @@ import trio
 
 from loopctl import BareLoop, EventStream, ToolContext, hookimpl, tool
 from loopctl.errors import RunCancelled
-from loopctl.events import Event, RunEnded
+from loopctl.events import Event, RunEnded, ToolFinished
 from loopctl.messages import Role
 from loopctl.models.client import ModelRequest
 from loopctl.testing import ScriptedClient, assert_valid_conversation, call
@@ -150,6 +150,8 @@ class Scene:
 
     agent: BareLoop = field(init=False)
     endings: list[str] = field(default_factory=list)
+    told: dict[str, str] = field(default_factory=dict)
+    """What was told of finished calls, by their ids."""
     go: threading.Event = field(default_factory=threading.Event)
     thread: threading.Event = field(default_factory=threading.Event)
 
@@ -200,6 +202,8 @@ class Scene:
     def on_event(self, event: Event) -> None:
         if isinstance(event, RunEnded):
             self.endings.append(event.ending)
+        if isinstance(event, ToolFinished) and not self.endings:
+            self.told[event.result.call_id] = event.result.text
 
     # -- three ways of running it ---------------------------------------------------------------
 
@@ -321,6 +325,8 @@ async def check(scene: Scene, live: Live, way: Way | None, outcome: str, number:
     assert agent.cancel() is False, where
     assert agent.conversation == agent.history, where
     assert_valid_conversation(agent.history)
+    kept = {result.call_id: result.text for m in agent.history for result in m.results}
+    assert scene.told.items() <= kept.items(), where
     await no_task_left(where)
     if agent.unfinished and number % 2:
         run = await agent.run(None)

@@ -17,6 +17,7 @@ import pytest
 import trio
 
 from loopctl import BareLoop, hookimpl, tool
+from loopctl.context.attachments import AttachmentKind
 from loopctl.errors import AttachmentError, LoopError, RunCancelled
 from loopctl.events import Event, RunEnded, TurnStarted
 from loopctl.messages import Role
@@ -141,7 +142,7 @@ class Hostile:
         strike = self.strike
 
         class Pinned:
-            id, kind = "memory:note", "memory"
+            id, kind = "memory:note", AttachmentKind.MEMORY
 
             def render(self) -> str:
                 strike("render")
@@ -155,7 +156,7 @@ class Hostile:
             Client(strike),
             [work, beside, thread],
             plugins=[self],
-            attachments=[Pinned()],  # type: ignore[list-item]
+            attachments=[Pinned()],
             layers=[layer],
             approver=self.approve,
             retry=None,
