@@ -165,7 +165,7 @@ def test_other_servers_get_one_leading_system_message() -> None:
 
 
 def test_picky_servers_get_alternating_roles_that_begin_and_end_with_the_user() -> None:
-    """C4, CTX-21, MOD-20: merged on the outgoing copy, opened, and never ending on the assistant by accident."""
+    """C4, CTX-21, MOD-20: merged on the outgoing copy, opened, never ending on the assistant."""
     conversation = Message.assistant("hi"), Message.user("a"), Message.user("b", PNG)
     messages = sent(*conversation, Message.assistant("done"), profile="vllm")
     assert roles(messages) == ["user", "assistant", "user", "assistant", "user"]
