@@ -7,27 +7,23 @@ limit runs. Nothing about a call is kept on the client, so calls may overlap.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from anyio import sleep
 
 from loopctl._clock import SYSTEM_CLOCK, Clock
 from loopctl._deadline import Deadline
-from loopctl.errors import ConfigError, ModelError, StreamStalled
+from loopctl.errors import ConfigError, ModelError
 from loopctl.models.client import ModelClient, ModelRequest
 from loopctl.models.limiter import ATTEMPT
-from loopctl.models.retries import RetryPolicy, Tries
+from loopctl.models.retries import Receive, RetryPolicy, Tries, stalled
 from loopctl.replies import ModelResponse
 from loopctl.usage import Usage
 
 if TYPE_CHECKING:
     from loopctl.wire.stream_events import StreamEvent
-
-
-Receive: TypeAlias = "Callable[[StreamEvent, Deadline | None], Awaitable[None] | None]"
-"""Who follows a stream: takes an event, returns what to await before the next."""
 
 
 class ResilientClient:
@@ -121,10 +117,3 @@ class ResilientClient:
     async def aclose(self) -> None:
         """Close the inner client."""
         await self.client.aclose()
-
-
-def stalled(client: ModelClient, what: str, seconds: float | None) -> StreamStalled:
-    """The error of an attempt that a limit ended."""
-    return StreamStalled(
-        f"{what} within {seconds:g} s", provider=client.provider, model=client.model
-    )

@@ -19,8 +19,7 @@ from loopctl._deadline import Deadline, running_clock
 from loopctl.errors import ModelError, StreamIncomplete, StreamStalled
 from loopctl.models.client import ModelClient, ModelRequest
 from loopctl.models.limiter import ATTEMPT
-from loopctl.models.resilience import Receive, stalled
-from loopctl.models.retries import RetryPolicy, Tries
+from loopctl.models.retries import Receive, RetryPolicy, Tries, stalled
 from loopctl.usage import Usage
 from loopctl.wire.stream_events import (
     AttemptStarted,

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from loopctl._clock import Clock
-from loopctl.errors import ConfigError, ModelError, RateLimitError
+from loopctl._deadline import Deadline
+from loopctl.errors import ConfigError, ModelError, RateLimitError, StreamStalled
+from loopctl.models.client import ModelClient
+
+if TYPE_CHECKING:
+    from loopctl.wire.stream_events import StreamEvent
+
+Receive: TypeAlias = "Callable[[StreamEvent, Deadline | None], Awaitable[None] | None]"
+"""Who follows a stream: takes an event, returns what to await before the next."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,3 +86,10 @@ class Tries:
 
 def _is_number(value: object) -> TypeGuard[int | float]:
     return type(value) in (int, float)
+
+
+def stalled(client: ModelClient, what: str, seconds: float | None) -> StreamStalled:
+    """The error of an attempt that a limit ended."""
+    return StreamStalled(
+        f"{what} within {seconds:g} s", provider=client.provider, model=client.model
+    )
