@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import Context
@@ -30,6 +31,9 @@ from loopctl.models.client import ModelRequest
 from loopctl.testing import ScriptedClient, assert_valid_conversation, call
 from loopctl.testing.scripted import Answer
 from loopctl.tools.decisions import Allow, ApprovalRequest, Ask, ToolCallContext
+
+LOG = logging.getLogger(__name__)
+"""Says how many steps were swept, for `pytest --log-cli-level=INFO`."""
 
 Way = Literal["agent", "stream", "scope", "group", "native", "shutdown"]
 Shape = Literal["run", "stream", "stream in a group"]
@@ -424,21 +428,20 @@ def test_a_run_cancelled_at_any_step_leaves_a_session_that_works(
     way: Way,
     ahead: int,
     monkeypatch: pytest.MonkeyPatch,
-    record_property: Callable[[str, object], None],
 ) -> None:
     """ENG-18, ENG-19: by every way of cancelling; with a reader that is behind, and one in step."""
     monkeypatch.setattr("loopctl.engine.stream.BUFFERED_EVENTS", ahead)
     count, _ = start(backend, sweep, shape, way)
-    record_property("steps", count)
+    LOG.info("%s, %s, by %s: cancelled at each of %d steps", backend, shape, way, count)
     assert count > 10
 
 
 @pytest.mark.usefixtures("steady", "no_threads_or_sockets_left")
 @pytest.mark.parametrize(("backend", "shape"), SHAPES)
 def test_a_stream_left_after_any_event_leaves_a_session_that_works(
-    backend: str, shape: Shape, record_property: Callable[[str, object], None]
+    backend: str, shape: Shape
 ) -> None:
     """ENG-21, D2: a break after every event; nothing is raised and `stream.run` is there."""
     count, _ = start(backend, sweep_leaving, shape)
-    record_property("events", count)
+    LOG.info("%s, %s: left after each of %d events", backend, shape, count)
     assert count > 15
