@@ -152,6 +152,16 @@ class BareLoop(Generic[D]):
         """Stop the run in flight, whatever it is doing; `False` and no effect without one."""
         return self._session.flight is not None and self._session.flight.cancel()
 
+    def steer(self, said: str | Message) -> bool:
+        """Say something to the run that works: text, or a user message of text and images.
+
+        `True`: the run in flight has it and delivers it at its next boundary, behind complete tool
+        results; a run that is writing its answer goes on for another turn. `False`: it is kept and
+        becomes part of the next input. Sync, so that no word is lost with a forgotten `await`.
+        Raises `ConfigError` for what says nothing (CTX-23).
+        """
+        return self._session.steer(said)
+
     # -- context ------------------------------------------------------------------------------
 
     def add_contributor(self, contributor: Any) -> None:

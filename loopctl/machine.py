@@ -71,6 +71,7 @@ class State(StrEnum):
 
 TRANSITIONS: dict[State, dict[str, tuple[State, ...]]] = {
     State.START: {
+        "steer": (State.START,),
         "begin": (State.AWAITING_MODEL,),
         "replace": (State.START,),
     },
@@ -78,22 +79,27 @@ TRANSITIONS: dict[State, dict[str, tuple[State, ...]]] = {
         "measure": (State.AWAITING_MODEL,),
         "weigh": (State.AWAITING_MODEL,),
         "start_pass": (State.AWAITING_COMPACTION,),
-        "reply": (State.AWAITING_TOOLS, State.TERMINAL),
+        "steer": (State.AWAITING_MODEL,),
+        "deliver": (State.AWAITING_MODEL,),
+        "reply": (State.AWAITING_TOOLS, State.AWAITING_MODEL, State.TERMINAL),
         "cancel": (State.AWAITING_MODEL,),
         "end": (State.TERMINAL,),
     },
     State.AWAITING_TOOLS: {
         "results": (State.AWAITING_MODEL,),
+        "steer": (State.AWAITING_TOOLS,),
         "cancel": (State.AWAITING_TOOLS,),
         "end": (State.TERMINAL,),
     },
     State.AWAITING_COMPACTION: {
         "compacted": (State.AWAITING_MODEL,),
         "no_pass": (State.AWAITING_MODEL,),
+        "steer": (State.AWAITING_COMPACTION,),
         "cancel": (State.AWAITING_COMPACTION,),
         "end": (State.TERMINAL,),
     },
     State.TERMINAL: {
+        "steer": (State.TERMINAL,),
         "begin": (State.AWAITING_MODEL,),
         "replace": (State.TERMINAL,),
     },
@@ -110,6 +116,7 @@ class LoopMachine:
         "_cancelled",
         "_completed_turns",
         "_conversation",
+        "_delivered",
         "_figures",
         "_last_attachments",
         "_last_transients",
@@ -119,6 +126,7 @@ class LoopMachine:
         "_passes_here",
         "_split",
         "_state",
+        "_steering",
         "_unfinished",
         "_waiting",
     )
@@ -133,6 +141,7 @@ class LoopMachine:
         self._latch: Figures | None = None
         self._last_transients = 0
         self._last_attachments = 0
+        self._steering: tuple[Message, ...] = ()
         self._reset_run()
 
     def _reset_run(self) -> None:
@@ -140,6 +149,7 @@ class LoopMachine:
         self._waiting: tuple[ToolCallPart, ...] = ()
         self._answered: tuple[ToolResultPart, ...] = ()
         self._cancelled = False
+        self._delivered: tuple[Message, ...] = ()
         self._figures: Figures | None = None
         self._passes_here = 0
 
@@ -190,6 +200,16 @@ class LoopMachine:
     def waiting(self) -> tuple[ToolCallPart, ...]:
         """The calls that are to run before the next model call."""
         return self._waiting
+
+    @property
+    def steering(self) -> tuple[Message, ...]:
+        """What users have said and no boundary has delivered yet (CTX-23)."""
+        return self._steering
+
+    @property
+    def delivered(self) -> tuple[Message, ...]:
+        """The steering that the present or last run has taken into its conversation."""
+        return self._delivered
 
     @property
     def figures(self) -> Figures | None:
@@ -269,8 +289,30 @@ class LoopMachine:
         self._outcome = None
         self._began = self._split
         if input is not None:
-            self._append(without_blanks(input))
+            self._delivered, self._steering = self._steering, ()
+            said = [part for message in self._delivered for part in message.parts]
+            whole = Message(Role.USER, [*said, *input.parts]) if said else input
+            self._append(without_blanks(whole))
         self._state = State.AWAITING_MODEL
+
+    def steer(self, message: Message) -> None:
+        """Keep what a user says until the next boundary, or for the next input (CTX-23)."""
+        self._check("steer")
+        if message.role is not Role.USER or message.results or not says_something(message.parts):
+            reason = "steering is a user message with text or images"
+            raise MachineError("steer", self._state.value, reason)
+        self._steering = (*self._steering, without_blanks(message))
+
+    def deliver(self) -> tuple[Message, ...]:
+        """Commit the steering that waits to pending: behind all results, before the model call."""
+        self._check("deliver")
+        delivered, self._steering = self._steering, ()
+        for message in delivered:
+            self._append(message)
+        if delivered:
+            self._delivered = (*self._delivered, *delivered)
+            self._figures = None
+        return delivered
 
     def replace(self, history: Iterable[Message]) -> None:
         """Set the history by hand, between runs."""
@@ -343,9 +385,10 @@ class LoopMachine:
     def reply(self, response: ModelResponse, offered: Mapping[str, str]) -> None:
         """Feed the model's reply; `offered` maps each offered tool to its expected fields.
 
-        A reply with calls waits for tools; one without completes the run; one that a refusal or a
-        filter stopped ends it as refused. Calls to unknown names, with unusable arguments,
-        or cut off by the output limit are answered here and never dispatched (ENG-5, MOD-13).
+        A reply with calls waits for tools; one without completes the run, or only its turn when
+        steering waits; one that a refusal or a filter stopped ends it as refused. Calls to unknown
+        names, with unusable arguments, or cut off by the output limit are answered here and never
+        dispatched (ENG-5, MOD-13).
         A reply that announces calls and holds none raises `InvalidResponseError`.
         """
         self._check("reply")
@@ -370,6 +413,9 @@ class LoopMachine:
             return
         if says_something(message.parts):
             self._append(message)
+        if self._steering:
+            self._next_turn()
+            return
         self._finish(Outcome(ending="completed"), self._completed_turns)
 
     def results(self, results: Sequence[ToolResultPart]) -> None:
@@ -425,6 +471,9 @@ class LoopMachine:
         calls = self._messages[-1].calls
         self._append(Message(Role.USER, [by_id[call.id] for call in calls]))
         self._waiting, self._answered = (), ()
+        self._next_turn()
+
+    def _next_turn(self) -> None:
         self._completed_turns += 1
         self._figures = None
         self._passes_here = 0
@@ -433,7 +482,8 @@ class LoopMachine:
         """Commit what is pending, or take it back. `turns` is how many completed by themselves.
 
         Nothing half-written is ever here: replies are fed whole, and open calls were answered by
-        `end`. A run that is taken back leaves an earlier unfinished one as it was.
+        `end`. A run that is taken back leaves an earlier unfinished one as it was, and what was
+        said to it waits again; after `context_exceeded` the driver hands it back with the input.
         """
         ending = outcome.ending
         if ending in ("completed", "cancelled") or (turns > 0 and ending != "context_exceeded"):
@@ -443,6 +493,9 @@ class LoopMachine:
         if keep < len(self._messages):
             del self._messages[keep:]
             self._conversation = None
+            if ending != "context_exceeded":
+                self._steering = (*self._delivered, *self._steering)
+                self._delivered = ()
         open_ended = keep > 0 and self._messages[-1].role is Role.USER
         self._unfinished = (
             outcome.ending != "completed"
@@ -475,6 +528,8 @@ class LoopMachine:
             "latch": None if self._latch is None else asdict(self._latch),
             "outcome": None if self._outcome is None else asdict(self._outcome),
             "unfinished": self._unfinished,
+            "steering": [message.to_json() for message in self._steering],
+            "delivered": [message.to_json() for message in self._delivered],
         }
 
     @classmethod
@@ -510,6 +565,8 @@ class LoopMachine:
         machine._waiting = tuple(call for call in calls if call.id in wanted)
         answered = Message.from_json({"role": "user", "parts": document.get("answered", ())})
         machine._answered = answered.results
+        machine._steering = tuple(Message.from_json(m) for m in document.get("steering", ()))
+        machine._delivered = tuple(Message.from_json(m) for m in document.get("delivered", ()))
         machine._cancelled = bool(document.get("cancelled", False))
         machine._figures = _figures(document.get("figures"))
         machine._last_transients = int(document.get("last_transients", 0))

@@ -185,7 +185,8 @@ class Flight:
         else:
             outcome = machine.outcome or outcome
         self.close_turn()
-        error = _error(outcome, cause, self.input)
+        asked = () if self.input is None else (self.input,)
+        error = _error(outcome, cause, (*asked, *machine.delivered))
         answer = self.turns[-1].text if outcome.ending == "completed" and self.turns else None
         if outcome.ending == "completed" and answer is None:
             answer = ""
@@ -220,7 +221,7 @@ class Flight:
 
 
 def _error(
-    outcome: Outcome, cause: BaseException | None, asked: Message | None
+    outcome: Outcome, cause: BaseException | None, asked: tuple[Message, ...]
 ) -> BaseException | None:
     """The exception that stands for an outcome; `cause` itself where it is the outcome."""
     match outcome.ending:
@@ -233,8 +234,7 @@ def _error(
         case "refused":
             return Refused(outcome.detail)
         case "context_exceeded":
-            unfinished = () if asked is None else (asked,)
-            error = ContextExceeded(outcome.used, outcome.limit, unfinished)
+            error = ContextExceeded(outcome.used, outcome.limit, asked)
             error.__cause__ = cause
             return error
         case _:

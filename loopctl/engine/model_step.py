@@ -6,6 +6,7 @@ from loopctl._cancel import stop_if_cancelled
 from loopctl.context.assembly import assemble
 from loopctl.context.contributors import Contributions, consult
 from loopctl.engine.flight import Flight, OpenTurn
+from loopctl.machine import State
 from loopctl.models.client import ModelRequest
 from loopctl.models.resilience import ResilientClient
 from loopctl.replies import ModelResponse, StopReason
@@ -46,6 +47,10 @@ async def model_step(flight: Flight, over_line: int) -> None:
     """Run one model call of the flight and feed what came of it to the machine."""
     session, machine, tell = flight.session, flight.session.machine, flight.tell
     turn, started = machine.turn, session.clock.now()
+    if machine.steering:
+        delivered = machine.deliver()
+        if tell is not None:
+            await tell.steering_delivered(delivered)
     request = await build_request(flight)
     await stop_if_cancelled(flight.native_cancellations)
     if flight.scope.cancel_called:
@@ -60,9 +65,11 @@ async def model_step(flight: Flight, over_line: int) -> None:
     machine.reply(response, session.offered())
     kept = machine.last_message
     calls = kept.calls if kept is not None else ()
-    flight.open = OpenTurn(turn, response, calls, response.usage, started, {})
+    flight.open = opened = OpenTurn(turn, response, calls, response.usage, started, {})
+    if machine.state is State.AWAITING_MODEL:  # an answer, and more was said meanwhile
+        flight.close_turn()
     if tell is not None:
-        await tell.reply(flight.open)
+        await tell.reply(opened)
 
 
 async def _call(flight: Flight, request: ModelRequest) -> ModelResponse:

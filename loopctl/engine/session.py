@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from loopctl._calls import says_something
 from loopctl._clock import Clock
 from loopctl._threads import Threads
 from loopctl.config import SessionConfig
 from loopctl.context.attachments import Attachment, AttachmentStore
 from loopctl.engine.emitter import Emitter
-from loopctl.machine import LoopMachine
-from loopctl.messages import Message
+from loopctl.errors import ConfigError
+from loopctl.machine import LoopMachine, State
+from loopctl.messages import Message, Role
 from loopctl.models.client import ModelClient, ToolSchema
 from loopctl.plugins import PluginRegistry
 from loopctl.runs import Run
@@ -92,6 +94,14 @@ class Session:
 
             self._offered = (schemas, {s.name: fields(s.input_schema) for s in schemas})
         return self._offered[1]
+
+    def steer(self, said: str | Message) -> bool:
+        """Say something to the run in flight (`True`), or to the next one (`False`)."""
+        message = said if isinstance(said, Message) else Message.user(said)
+        if message.role is not Role.USER or message.results or not says_something(message.parts):
+            raise ConfigError("steering is text, or a user message of text and images")
+        self.machine.steer(message)
+        return self.machine.state not in (State.START, State.TERMINAL)
 
     async def set_attachment(self, attachment: Attachment) -> None:
         """Pin or replace an attachment and tell who listens."""

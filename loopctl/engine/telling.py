@@ -11,6 +11,7 @@ from loopctl.events import (
     ReplyReceived,
     RunEnded,
     RunStarted,
+    SteeringDelivered,
     TextDelta,
     ThinkingDelta,
     ToolCallRequested,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from loopctl.context.contributors import ContributorFailure
     from loopctl.engine.emitter import Emitter
     from loopctl.engine.flight import Flight, OpenTurn
-    from loopctl.messages import ToolResultPart
+    from loopctl.messages import Message, ToolResultPart
     from loopctl.runs import Run
     from loopctl.wire.stream_events import AttemptStarted, PartDelta
 
@@ -54,6 +55,11 @@ class Teller:
             reason=failure.reason,
         )
         await self._send(failed)
+
+    async def steering_delivered(self, messages: tuple[Message, ...]) -> None:
+        """What users said is part of the conversation now."""
+        turn = self._flight.turn
+        await self._send(SteeringDelivered(run_id=self._run_id, turn=turn, messages=messages))
 
     async def turn_started(self, over_line: int) -> None:
         """The model is about to be called."""

@@ -92,6 +92,10 @@ class ToolServices(Protocol):
         """A private folder, made at the first call and removed when the session closes."""
         ...
 
+    def steer(self, said: Any, /) -> bool:
+        """Say something to the run in flight; whether it has it."""
+        ...
+
     # The attachments' room lies above this one, so their type has no name here.
     async def set_attachment(self, attachment: Any, /) -> None:
         """Pin an attachment, or replace the one with its id."""
@@ -211,6 +215,10 @@ class ToolContext(Generic[D_co]):
     def attachment_ids(self) -> tuple[str, ...]:
         """The ids of what is pinned, in riding order."""
         return self._services.attachment_ids()
+
+    def steer(self, said: Any) -> bool:
+        """Say something to the run, as a user would: text, or a user message (CTX-23)."""
+        return self._services.steer(said)
 
     def from_thread(self, function: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
         """Run an async function on the session's event loop from a sync tool, and wait for it.

@@ -171,6 +171,14 @@ class AnyFeeds(RuleBasedStateMachine):
     def weigh(self, transients: int, pinned: int) -> None:
         self.feed("weigh", lambda m: m.weigh(transients, attachments=min(pinned, transients)))
 
+    @rule(said=inputs)
+    def steer(self, said: Message) -> None:
+        self.feed("steer", lambda machine: machine.steer(said))
+
+    @rule()
+    def deliver(self) -> None:
+        self.feed("deliver", lambda machine: machine.deliver())
+
     @rule()
     def start_pass(self) -> None:
         self.feed("start_pass", lambda m: m.start_pass())

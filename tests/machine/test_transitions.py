@@ -25,6 +25,17 @@ WITH_CALL = ModelResponse(message=Message.assistant(CALL), stop_reason=StopReaso
 
 Feed = Callable[[LoopMachine], None]
 
+
+def _ignore(value: object) -> None:
+    """What a feed gives back is of no interest here."""
+
+
+def _answer_to_steering(machine: LoopMachine) -> None:
+    if machine.state is State.AWAITING_MODEL:
+        machine.steer(Message.user("wait"))
+    machine.reply(ANSWER, OFFERED)
+
+
 FEEDS: dict[str, list[Feed]] = {
     "begin": [lambda m: m.begin(Message.user("hello"))],
     "replace": [lambda m: m.replace([Message.user("hi"), Message.assistant("hello")])],
@@ -37,7 +48,13 @@ FEEDS: dict[str, list[Feed]] = {
         ),
     ],
     "no_pass": [lambda m: m.no_pass()],
-    "reply": [lambda m: m.reply(ANSWER, OFFERED), lambda m: m.reply(WITH_CALL, OFFERED)],
+    "steer": [lambda m: m.steer(Message.user("and be quick"))],
+    "deliver": [lambda m: _ignore(m.deliver())],
+    "reply": [
+        lambda m: m.reply(ANSWER, OFFERED),
+        lambda m: m.reply(WITH_CALL, OFFERED),
+        _answer_to_steering,
+    ],
     "results": [lambda m: m.results([RESULT])],
     "cancel": [lambda m: m.cancel()],
     "end": [lambda m: m.end(Outcome(ending="failed"))],

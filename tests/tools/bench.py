@@ -26,6 +26,7 @@ class Services:
         self.working_folder = Path("/work")
         self.folders_made = 0
         self.pinned: dict[str, Any] = {}
+        self.said: list[Any] = []
 
     def temporary_folder(self) -> Path:
         self.folders_made += 1
@@ -36,6 +37,10 @@ class Services:
 
     async def detach_attachment(self, attachment_id: str, /) -> bool:
         return self.pinned.pop(attachment_id, None) is not None
+
+    def steer(self, said: Any, /) -> bool:
+        self.said.append(said)
+        return True
 
     def attachment_ids(self) -> tuple[str, ...]:
         return tuple(self.pinned)
