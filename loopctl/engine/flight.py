@@ -164,8 +164,8 @@ class Flight:
 
     def _answered(self, turn: OpenTurn) -> tuple[CallRecord, ...]:
         """The records of a turn in which the machine itself answered some calls."""
-        last = self.session.machine.last_message
-        results = {} if last is None else {result.call_id: result for result in last.results}
+        kept = self.session.machine.run_messages  # empty when the run was taken back
+        results = {result.call_id: result for result in kept[-1].results} if kept else {}
         return tuple(
             turn.finished.get(call.id) or CallRecord(call=call, result=results[call.id])
             for call in turn.calls

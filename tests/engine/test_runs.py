@@ -19,6 +19,7 @@ from loopctl.errors import (
     Refused,
     RunCancelled,
     ServerError,
+    ToolRecoveryExhausted,
 )
 from loopctl.models.client import ModelRequest
 from loopctl.replies import ModelResponse
@@ -431,3 +432,25 @@ async def test_entering_and_leaving_in_different_tasks_is_fine() -> None:
         group.start_soon(agent.aclose)
     assert closed == ["plugin"]
     assert not folders[0].exists()
+
+
+async def test_a_turn_that_was_taken_back_shows_no_results_of_an_older_one() -> None:
+    """ENG-20, B18: call ids may be used again; a record never borrows an older result."""
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        return "older result"
+
+    def fail(ctx: Any, next: Any) -> Any:
+        raise ToolRecoveryExhausted("work", 1)
+
+    client = ScriptedClient(call("work"), "done", call("work"))
+    agent = BareLoop(client, [work])
+    await agent.run("x")
+    failing = BareLoop(client, [work], history=agent.history[:3], layers=[fail])
+    with pytest.raises(ToolRecoveryExhausted) as caught:
+        await failing.run("y")
+    assert failing.history == agent.history[:3]
+    assert caught.value.run is not None
+    assert caught.value.run.turns[0].calls == ()
