@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from loopctl.engine.stream import EventStream
     from loopctl.errors import LoopError
     from loopctl.hookspecs import hookimpl
+    from loopctl.installed import installed_plugins
     from loopctl.loop import BareLoop
     from loopctl.machine import LoopMachine
     from loopctl.messages import (
@@ -91,6 +92,7 @@ _HOMES = {
     "Usage": "usage",
     "connect": "models.connect",
     "hookimpl": "hookspecs",
+    "installed_plugins": "installed",
     "rewritten": "tools.layers",
     "tool": "tools.function",
 }
@@ -142,6 +144,7 @@ __all__ = [  # sorted as _HOMES is
     "Usage",
     "connect",
     "hookimpl",
+    "installed_plugins",
     "rewritten",
     "tool",
 ]

@@ -1,4 +1,4 @@
-"""Plugins: registration order, isolation, closing (CTX-4, CTX-5, CTX-24, CTX-27).
+"""Plugins: registration order, isolation, closing (CTX-4, CTX-5, CTX-24, CTX-26, CTX-27).
 
 Hooks are pluggy's, so they are marked, validated and ordered by its options. What pluggy would do
 at a call, last-registered first and stopping at the first exception, is not what a loop wants:
@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import pluggy
@@ -28,12 +29,25 @@ logger = logging.getLogger("loopctl.plugins")
 _MARK = f"{PROJECT}_impl"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class InstalledPlugin:
+    """A plugin and the distribution that it was found in; a session takes it as the plugin."""
+
+    plugin: object
+    """The object with the hooks."""
+    name: str
+    """The name of its entry point."""
+    distribution: str
+    version: str
+
+
 class _Adapter:
     """One registered plugin or contributor; compared by identity, its hooks are attributes."""
 
-    def __init__(self, owner: Any, distribution: str | None) -> None:
+    def __init__(self, owner: Any, distribution: str | None, installed: bool = False) -> None:
         self.owner = owner
         self.distribution = distribution
+        self.installed = installed
         self.options: dict[str, dict[str, Any]] = {}
 
     def offer(self, hook: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
@@ -73,15 +87,26 @@ class PluginRegistry:
     def add_plugin(self, plugin: Any, *, distribution: str | None = None) -> None:
         """Register an object with marked hooks; all of them or, on an error, none.
 
-        Raises `ConfigError` for an object without hooks, a misspelt or wrongly written one.
+        An `InstalledPlugin` brings its distribution along; it is silent beside an object of the
+        same class that was given by itself, whichever came first. Raises `ConfigError` for an
+        object without hooks, a misspelt or wrongly written one.
         """
-        adapter = _Adapter(plugin, distribution)
+        installed = isinstance(plugin, InstalledPlugin)
+        if installed:
+            plugin, distribution = plugin.plugin, plugin.distribution
+        adapter = _Adapter(plugin, distribution, installed)
         for name, function, options in _marked(plugin):
             hook = options.get("specname") or name
             _check(plugin, name, hook, function, options)
             adapter.offer(hook, function, options)
         if not adapter.options:
             raise ConfigError(_no_hooks(plugin))
+        for twin in [each for each in self._adapters if _twins(each, adapter)]:
+            if adapter.installed:  # it is kept only to be closed
+                self._adapters.append(adapter)
+                return
+            if self._hooks.is_registered(twin):
+                self._hooks.unregister(twin)
         self._register(adapter)
 
     def add_contributor(self, contributor: Any, *, distribution: str | None = None) -> None:
@@ -142,7 +167,8 @@ class PluginRegistry:
         """
         while self._adapters:
             adapter = self._adapters.pop()
-            self._hooks.unregister(adapter)
+            if self._hooks.is_registered(adapter):
+                self._hooks.unregister(adapter)
             close = getattr(adapter.owner, "aclose", None)
             if not callable(close):
                 continue
@@ -152,6 +178,26 @@ class PluginRegistry:
                     await pending
             except Exception:
                 logger.exception("plugin %s failed to close", _name(adapter.owner))
+
+
+def hooks_of(plugin: object) -> tuple[str, ...]:
+    """The names of a plugin's hooks, by registering it where nobody asks.
+
+    Raises what registering it in a session would raise.
+    """
+    registry = PluginRegistry()
+    registry.add_plugin(plugin)
+    (adapter,) = registry._adapters  # pyright: ignore[reportPrivateUsage]
+    return tuple(adapter.options)
+
+
+def _twins(one: _Adapter, other: _Adapter) -> bool:
+    """Whether one was installed and the other given, and they are the same plugin."""
+    if one.installed == other.installed:
+        return False
+    if inspect.ismodule(one.owner):
+        return one.owner is other.owner
+    return type(one.owner) is type(other.owner)
 
 
 def _name(plugin: Any) -> str:
