@@ -1,4 +1,4 @@
-"""Every Python example in README.md and docs/ runs, page by page, in a folder of its own.
+"""Every Python example in the READMEs and docs/ runs, page by page, in a folder of its own.
 
 An example that cannot run says why, in a comment of the page: `<!-- skip: next "reason" -->`.
 """
@@ -14,7 +14,9 @@ from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted(
+    [ROOT / "README.md", *ROOT.glob("plugins/*/README.md"), *(ROOT / "docs").rglob("*.md")]
+)
 SYBIL = Sybil(parsers=[PythonCodeBlockParser(), SkipParser()])
 
 
