@@ -16,7 +16,7 @@ from typing import TextIO, TypeAlias
 import anyio
 import click
 
-from loopctl.cli import inputs, models
+from loopctl.cli import inputs, models, plugins
 from loopctl.cli.exits import MEANING, Exit, PipeClosed, exit_for, explain
 from loopctl.cli.run import Order, carry_out, session
 from loopctl.cli.screen import Line, one_line
@@ -77,6 +77,13 @@ def loopctl() -> None:
     help="Offer a tool, a function or a list of them, beside read_text_file; modules of the"
     " current folder are found. Repeatable.",
 )
+@click.option("--no-plugins", is_flag=True, help="Load no installed plugin.")
+@click.option(
+    "--plugin-set",
+    metavar="NAME.KEY=VALUE",
+    multiple=True,
+    help="A setting of an installed plugin; the value in TOML, or text. Repeatable.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the run's events as JSON lines.")
 @click.pass_obj
 def run(
@@ -89,6 +96,8 @@ def run(
     goal_reminder: int,
     max_turns: int,
     tools: tuple[str, ...],
+    no_plugins: bool,
+    plugin_set: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Do TASK and print the answer; with - as TASK, read it from standard input.
@@ -111,6 +120,7 @@ def run(
                 tools=[tool for reference in tools for tool in inputs.tools(reference)],
                 system=system,
                 attachments=pinned,
+                plugins=() if no_plugins else plugins.chosen(plugin_set),
                 goal_reminder=goal_reminder,
                 max_turns=max_turns,
             )

@@ -28,6 +28,7 @@ class Order:
     tools: Sequence[Any] = ()
     system: str | None = None
     attachments: Sequence[Attachment] = ()
+    plugins: Sequence[object] = ()
     goal_reminder: int = 0
     max_turns: int = RunConfig().max_turns
 
@@ -39,6 +40,7 @@ def session(order: Order) -> BareLoop[None]:
         [read_text_file, *order.tools],
         SessionConfig(run=RunConfig(max_turns=order.max_turns)),
         system=order.system,
+        plugins=order.plugins,
         attachments=order.attachments,
     )
     if order.goal_reminder:
