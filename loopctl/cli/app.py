@@ -17,7 +17,7 @@ import anyio
 import click
 
 from loopctl.cli import inputs, models, plugins
-from loopctl.cli.exits import MEANING, Exit, PipeClosed, exit_for, explain
+from loopctl.cli.exits import MAX_ERROR, MEANING, Exit, PipeClosed, exit_for, explain
 from loopctl.cli.run import Order, carry_out, session
 from loopctl.cli.screen import Line, one_line
 from loopctl.cli.terminal import JsonLines, Terminal, complain, last_words
@@ -128,6 +128,29 @@ def run(
             anyio.run(carry_out, agent, order.task, screen, last_words(err))
     except BrokenPipeError as error:
         raise PipeClosed from error
+
+
+@loopctl.command("plugins")
+def list_plugins() -> None:
+    """List the installed plugins, and what is wrong with those that are broken."""
+    with contextlib.redirect_stdout(sys.stderr):
+        found = plugins.listed()
+    if not found:
+        click.echo("no plugin is installed")
+        return
+    rows = [("name", "version", "distribution", "hooks", "state")]
+    for each in found:
+        hooks = ", ".join(each.hooks)
+        rows.append((each.name, each.version, each.distribution, hooks, each.state))
+    cells = [[one_line(cell) or "-" for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo(line.rstrip())
+    for each in found:
+        if each.error is not None:
+            name = each.name or each.distribution
+            click.echo(f"\n{one_line(name)}: {one_line(plugins.advice(each), MAX_ERROR)}")
 
 
 def start(arguments: Sequence[str] | None = None, client_for: ClientFor | None = None) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from loopctl.errors import ConfigError
-from loopctl.installed import installed_plugins
+from loopctl.installed import Found, discover, installed_plugins
 
 
 def chosen(assignments: Sequence[str] = ()) -> tuple[object, ...]:
@@ -18,15 +18,32 @@ def chosen(assignments: Sequence[str] = ()) -> tuple[object, ...]:
     `assignments` are `name.key=value` and win over the files. Raises `ConfigError`.
     """
     settings = _from_files(Path())
+    only, block = _filters()
     for text in assignments:
         target, equals, value = text.partition("=")
         name, dot, key = target.strip().rpartition(".")
         if not (equals and dot and name and key):
             raise ConfigError(f"--plugin-set {text}: write name.key=value")
         settings.setdefault(name, {})[key] = _value(value)
+    return installed_plugins(settings, only=only, block=block)
+
+
+def listed() -> tuple[Found, ...]:
+    """What becomes of each installed plugin in the current folder. Raises `ConfigError`."""
+    only, block = _filters()
+    return discover(_from_files(Path()), only=only, block=block)
+
+
+def advice(found: Found) -> str:
+    """Why a plugin failed, and what to do."""
+    off = f", or set LOOPCTL_DISABLE_PLUGINS={found.name}" if found.name else ""
+    return f"{found.error}; mend its settings, upgrade or uninstall {found.distribution}{off}"
+
+
+def _filters() -> tuple[list[str] | None, list[str]]:
     only = os.environ.get("LOOPCTL_PLUGINS", "")
     block = _listed(os.environ.get("LOOPCTL_DISABLE_PLUGINS", ""))
-    return installed_plugins(settings, only=_listed(only) if only.strip() else None, block=block)
+    return _listed(only) if only.strip() else None, block
 
 
 def _from_files(folder: Path) -> dict[str, dict[str, Any]]:

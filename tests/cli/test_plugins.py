@@ -85,3 +85,21 @@ def test_settings_that_cannot_be_used_are_an_error(
     options = ["run", "--model", "scripted:m", "--plugin-set", option, "go"]
     assert start(options, client_for=lambda name: ScriptedClient("done")) == 2
     assert says in capsys.readouterr().err
+
+
+def test_the_list_shows_each_plugin_and_what_to_do_about_a_broken_one(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CTX-26: name, version, distribution, hooks and state."""
+    site.install("bad", "raise ValueError('at import')")
+    monkeypatch.setenv("LOOPCTL_DISABLE_PLUGINS", "git")
+    assert start(["plugins"]) == 0
+    table, trouble = capsys.readouterr().out.split("\n\n")
+    assert [line.split() for line in table.splitlines()] == [
+        ["name", "version", "distribution", "hooks", "state"],
+        ["bad", "1.0", "bad", "-", "failed"],
+        ["clock", "1.0", "clock", "contribute", "loaded"],
+        ["git", "1.0", "git", "-", "blocked"],
+    ]
+    assert trouble.startswith("bad: ValueError: at import; ")
+    assert "LOOPCTL_DISABLE_PLUGINS=bad" in trouble
