@@ -51,7 +51,7 @@ class TurnRecord:
     seconds: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)  # with slots, Python 3.11 cannot make a Run[str](…)
 class Run(Generic[T_co]):
     """One input and all that it took to answer it.
 

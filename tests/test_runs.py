@@ -100,3 +100,20 @@ def test_records_are_frozen(value: object) -> None:
 def test_the_error_is_no_part_of_a_runs_value() -> None:
     """ENG-10: runs compare by what happened; exceptions never compare equal."""
     assert dataclasses.replace(RUN, error=MaxTurnsExceeded(3)) == RUN
+
+
+def test_a_run_may_be_made_with_its_type_spelled_out() -> None:
+    """ENG-10: `Run[T]` is generic at run time too, on every Python."""
+    made = Run[str](
+        id="r",
+        input=None,
+        output="x",
+        messages=(),
+        turns=(),
+        usage=RUN.usage,
+        warnings=(),
+        ending="completed",
+        started=RUN.started,
+        ended=RUN.ended,
+    )
+    assert made.output == "x"
