@@ -18,10 +18,9 @@ import click
 
 from loopctl.cli import inputs, models, plugins
 from loopctl.cli.exits import MAX_ERROR, MEANING, Exit, PipeClosed, exit_for, explain
-from loopctl.cli.run import Order, carry_out, session
+from loopctl.cli.run import MAX_TURNS, Order, carry_out, session
 from loopctl.cli.screen import Line, one_line
 from loopctl.cli.terminal import JsonLines, Terminal, complain, last_words
-from loopctl.config import RunConfig
 from loopctl.context.attachments import Attachment
 from loopctl.context.pins import TodoAttachment, TodoItem
 from loopctl.models.client import ModelClient
@@ -66,7 +65,7 @@ def loopctl() -> None:
     "--max-turns",
     metavar="N",
     type=click.IntRange(min=1),
-    default=RunConfig().max_turns,
+    default=MAX_TURNS,
     show_default=True,
     help="How many model calls the run may take.",
 )

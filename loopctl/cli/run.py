@@ -18,6 +18,9 @@ from loopctl.models.client import ModelClient
 from loopctl.presets import GoalReminder
 from loopctl.tools.builtin import read_text_file
 
+MAX_TURNS = 30
+"""How many turns the command allows: somebody waits for it, and small models repeat themselves."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
@@ -30,7 +33,7 @@ class Order:
     attachments: Sequence[Attachment] = ()
     plugins: Sequence[object] = ()
     goal_reminder: int = 0
-    max_turns: int = RunConfig().max_turns
+    max_turns: int = MAX_TURNS
 
 
 def session(order: Order) -> BareLoop[None]:
