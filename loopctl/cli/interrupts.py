@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import socket
 from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn, Self
@@ -18,6 +20,9 @@ class Interrupts:
 
     Enter it on the event loop, in the main thread. The second works whatever the event loop is
     doing. A process that was started to ignore interrupts goes on ignoring them.
+
+    A signal that comes just before an event loop falls asleep would be noticed only when something
+    else wakes it. trio guards against that by itself; asyncio is given a socket to be woken by.
     """
 
     def __init__(self, stop: Callable[[], object], *, last_words: bytes = b"") -> None:
@@ -25,16 +30,22 @@ class Interrupts:
         self._last_words = last_words
         self._asked = False
         self._before = signal.getsignal(signal.SIGINT)
+        self._alarm: Alarm | None = None
 
     def __enter__(self) -> Self:
         self._token = anyio.lowlevel.current_token()
         if self._before is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, self._interrupted)
+            loop: object = self._token.native_token
+            if isinstance(loop, asyncio.AbstractEventLoop):
+                self._alarm = Alarm(loop)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._before is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, self._before)
+        if self._alarm is not None:
+            self._alarm.close()
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         if self._asked:
@@ -48,3 +59,22 @@ class Interrupts:
             os.write(2, self._last_words)
         finally:
             os._exit(Exit.CANCELLED)
+
+
+class Alarm:
+    """Wakes an asyncio event loop whenever a signal comes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._awake, self._bell = socket.socketpair()
+        self._awake.setblocking(False)
+        self._bell.setblocking(False)
+        loop.add_reader(self._awake, self._awake.recv, 4096)
+        self._before = signal.set_wakeup_fd(self._bell.fileno(), warn_on_full_buffer=False)
+
+    def close(self) -> None:
+        """Leave everything as it was."""
+        signal.set_wakeup_fd(self._before, warn_on_full_buffer=False)
+        self._loop.remove_reader(self._awake)
+        self._awake.close()
+        self._bell.close()
