@@ -37,12 +37,12 @@ def native_cancellations() -> int:
 async def stop_if_cancelled(baseline: int = 0) -> None:
     """Raise the cancellation that is pending, even one that foreign code has swallowed (ENG-19).
 
-    On asyncio a scope that is cancelled shows in the task's own count, so one look tells all.
+    A task that cancels a scope of its own is not told by asyncio before it waits, so the scopes
+    are looked at as well.
     """
-    task = _asyncio_task()
-    if task is None:
+    if _asyncio_task() is None:
         await anyio.lowlevel.checkpoint_if_cancelled()
-    elif task.cancelling() > baseline:
+    elif cancellation_pending(baseline):
         await anyio.lowlevel.checkpoint_if_cancelled()
         raise anyio.get_cancelled_exc_class()
 

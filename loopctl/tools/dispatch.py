@@ -227,6 +227,7 @@ class Dispatcher:
 
             batch = state.batch
             await batch.sink.send(ToolStarted(run_id=batch.run_id, turn=batch.turn, call=call))
+            await stop_if_cancelled(state.baseline)
         return await self._execute(entry, state, values)
 
     async def _execute(self, entry: Entry, state: _State, values: dict[str, Any]) -> CallOutput:

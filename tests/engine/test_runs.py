@@ -8,7 +8,18 @@ from typing import Any
 import anyio
 import pytest
 
-from loopctl import BareLoop, Message, RunConfig, SessionConfig, StopReason, ToolContext, tool
+from loopctl import (
+    Allow,
+    Ask,
+    BareLoop,
+    Message,
+    RunConfig,
+    SessionConfig,
+    StopReason,
+    ToolContext,
+    hookimpl,
+    tool,
+)
 from loopctl.errors import (
     ConfigError,
     ContextExceeded,
@@ -21,6 +32,7 @@ from loopctl.errors import (
     ServerError,
     ToolRecoveryExhausted,
 )
+from loopctl.events import Event, ToolStarted
 from loopctl.models.client import ModelRequest
 from loopctl.replies import ModelResponse
 from loopctl.testing import FixedClock, ScriptedClient, assert_valid_conversation, call
@@ -454,3 +466,58 @@ async def test_a_turn_that_was_taken_back_shows_no_results_of_an_older_one() -> 
     assert failing.history == agent.history[:3]
     assert caught.value.run is not None
     assert caught.value.run.turns[0].calls == ()
+
+
+@pytest.mark.parametrize("place", ["tool", "hook", "approver", "listener"])
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_cancel_from_inside_the_run_lets_no_further_tool_start(
+    place: str, streamed: bool
+) -> None:
+    """ENG-19, TOL-13: also where the run's own task cancels and never waits."""
+    ran: list[str] = []
+
+    @tool
+    async def stop() -> str:
+        """Stop."""
+        ran.append("stop")
+        if place == "tool":
+            agent.cancel()
+        return "stopped"
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        ran.append("pay")
+        return "paid"
+
+    class Guard:
+        @hookimpl
+        def before_tool_call(self, ctx: Any) -> Any:
+            if ctx.name == "pay" and place == "hook":
+                agent.cancel()
+            return Ask("?") if place == "approver" and ctx.name == "pay" else None
+
+        @hookimpl
+        def on_event(self, event: Event) -> None:
+            if place == "listener" and isinstance(event, ToolStarted) and event.call.name == "pay":
+                agent.cancel()
+
+    async def approve(request: Any) -> Allow:
+        agent.cancel()
+        return Allow()
+
+    agent: BareLoop = BareLoop(
+        ScriptedClient([call("stop"), call("pay")]),
+        [stop, pay],
+        plugins=[Guard()],
+        approver=approve,
+    )
+    with pytest.raises(RunCancelled):
+        if streamed:
+            async with agent.stream("go") as stream:
+                async for _ in stream:
+                    pass
+        else:
+            await agent.run("go")
+    assert ran == ["stop"]
+    assert_valid_conversation(agent.history)
