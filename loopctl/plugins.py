@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -49,6 +49,7 @@ class _Adapter:
         self.distribution = distribution
         self.installed = installed
         self.options: dict[str, dict[str, Any]] = {}
+        self.closed = False
 
     def offer(self, hook: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
         """Make `function` this adapter's implementation of `hook`."""
@@ -101,6 +102,7 @@ class PluginRegistry:
             adapter.offer(hook, function, options)
         if not adapter.options:
             raise ConfigError(_no_hooks(plugin))
+        _refuse_unmarked(plugin, adapter.options)
         for twin in [each for each in self._adapters if _twins(each, adapter)]:
             if adapter.installed:  # it is kept only to be closed
                 self._adapters.append(adapter)
@@ -123,6 +125,9 @@ class PluginRegistry:
                 " contribute(ctx), or a function of ctx"
             )
         _check_takes_one(contributor, function)
+        others = [] if function is contributor else _marked(contributor)
+        if any(name != "contribute" for name, _, _ in others):
+            raise ConfigError(f"{_name(contributor)} has more hooks; give it to add_plugin")
         options: dict[str, Any] = getattr(function, _MARK, None) or {}
         if options.get("wrapper") or options.get("hookwrapper"):
             raise ConfigError(f"{_name(contributor)}: wrappers are not supported")
@@ -163,12 +168,13 @@ class PluginRegistry:
     async def aclose(self) -> None:
         """Await each plugin's optional `aclose()`, the last registered first (CTX-27).
 
-        One that fails is logged and does not keep the others from closing.
+        One that fails is logged and does not keep the others from closing. Each is closed once.
+        All stay registered: a guard must not vanish from a session that is used once more.
         """
-        while self._adapters:
-            adapter = self._adapters.pop()
-            if self._hooks.is_registered(adapter):
-                self._hooks.unregister(adapter)
+        for adapter in reversed(self._adapters):
+            if adapter.closed:
+                continue
+            adapter.closed = True
             close = getattr(adapter.owner, "aclose", None)
             if not callable(close):
                 continue
@@ -274,6 +280,17 @@ def _positional(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(ctx)
 
     return contribute
+
+
+def _refuse_unmarked(plugin: Any, taken: Collection[str]) -> None:
+    """A method named like a hook and not marked would be passed over: a guard that never guards."""
+    for hook in HOOKS:
+        unmarked = inspect.getattr_static(plugin, hook, None) is not None and hook not in taken
+        if unmarked and getattr(getattr(plugin, hook, None), _MARK, None) is None:
+            raise ConfigError(
+                f"plugin {_name(plugin)}: {hook} is not marked; mark it with @loopctl.hookimpl or"
+                " rename it"
+            )
 
 
 def _no_hooks(plugin: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loopctl import Allow, hookimpl
+from loopctl import Allow, Deny, hookimpl
 from loopctl.errors import ConfigError
 from loopctl.plugins import PluginRegistry
 
@@ -116,6 +116,13 @@ class AsyncListener:
     async def on_event(self, event: Any) -> None: ...
 
 
+class HalfMarked:
+    @hookimpl
+    def on_event(self, event: Any) -> None: ...
+
+    def before_tool_call(self, ctx: Any) -> None: ...
+
+
 class HalfBroken:
     @hookimpl
     def before_tool_call(self, ctx: Any) -> None: ...
@@ -135,6 +142,7 @@ class HalfBroken:
         (Wrapper(), "wrappers are not supported"),
         (OldWrapper(), "wrappers are not supported"),
         (AsyncListener(), "on_event is sync"),
+        (HalfMarked(), "before_tool_call is not marked"),
         (HalfBroken(), "did you mean on_event(event)"),
         (Named, "is a class; give an instance"),
     ],
@@ -178,3 +186,37 @@ async def test_plugins_close_in_reverse_order_and_one_that_fails_stops_nobody(
     assert "failed to close" in caplog.text
     await registry.aclose()
     assert log == ["c", "b", "a"]
+
+
+def test_a_contributor_with_other_hooks_is_a_plugin() -> None:
+    """CTX-24: its guard would be passed over in silence."""
+
+    class Both(Named):
+        @hookimpl
+        def before_tool_call(self, ctx: Any) -> Deny:
+            return Deny("no")
+
+    with pytest.raises(ConfigError, match="add_plugin"):
+        PluginRegistry().add_contributor(Both("x"))
+
+
+async def test_a_guard_outlives_the_closing_of_its_session() -> None:
+    """TOL-13, CTX-27: closing twice closes once, and decisions stay."""
+
+    class Guard:
+        closed = 0
+
+        @hookimpl
+        def before_tool_call(self, ctx: Any) -> Deny:
+            return Deny("no")
+
+        async def aclose(self) -> None:
+            self.closed += 1
+
+    guard, registry = Guard(), PluginRegistry()
+    registry.add_plugin(guard)
+    await registry.aclose()
+    registry.add_contributor(lambda ctx: None)
+    await registry.aclose()
+    assert [decision.name for decision in registry.decisions] != []
+    assert guard.closed == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -67,6 +68,7 @@ class Session:
         self._layers = tuple(layers)
         self._approver = approver
         self._dispatcher: Dispatcher | None = None
+        self._making_folder = threading.Lock()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._offered: tuple[tuple[ToolSchema, ...], dict[str, str]] = ((), {})
 
@@ -128,11 +130,12 @@ class Session:
 
     def temporary_folder(self) -> Path:
         """The session's private folder, made when first asked for, removed when it closes."""
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(
-                prefix="loopctl-", ignore_cleanup_errors=True
-            )
-        return Path(self._folder.name)
+        with self._making_folder:  # tools ask from threads of their own
+            if self._folder is None:
+                self._folder = tempfile.TemporaryDirectory(
+                    prefix="loopctl-", ignore_cleanup_errors=True
+                )
+            return Path(self._folder.name)
 
     async def remove_folder(self) -> None:
         """Remove the private folder, if it was made, also when the caller is being cancelled."""
