@@ -28,6 +28,23 @@ def says_something(parts: Iterable[Part]) -> bool:
     )
 
 
+def unpaired(messages: Iterable[Message]) -> str | None:
+    """What is wrong with the calls and results of a history; `None` if each call is answered once.
+
+    Results follow the message of their calls at once, in one user message or several in a row.
+    """
+    open_calls: list[str] = []
+    for number, message in enumerate(messages):
+        for result in message.results:
+            if result.call_id not in open_calls:
+                return f"message {number} answers {result.call_id!r}, which is no open call"
+            open_calls.remove(result.call_id)
+        if open_calls and not message.results:
+            return f"message {number} comes before {open_calls[0]!r} is answered"
+        open_calls += [call.id for call in message.calls]
+    return f"the call {open_calls[0]!r} is never answered" if open_calls else None
+
+
 def without_blanks(message: Message) -> Message:
     """The message without blank text, which providers refuse; the very object if it has none."""
     parts = [part for part in message.parts if not isinstance(part, TextPart) or part.text.strip()]

@@ -228,7 +228,12 @@ def _new_client(size: int) -> httpx.AsyncClient:
     limits = httpx.Limits(
         max_connections=size, max_keepalive_connections=size, keepalive_expiry=KEEP_ALIVE
     )
-    return httpx.AsyncClient(verify=_tls(), limits=limits)
+    # A proxy of the environment is for the world outside: no key for this machine goes there.
+    here: dict[str, httpx.AsyncBaseTransport | None] = dict.fromkeys(_THIS_MACHINE)
+    return httpx.AsyncClient(verify=_tls(), limits=limits, mounts=here)
+
+
+_THIS_MACHINE = ("all://localhost", "all://127.0.0.1", "all://[::1]")
 
 
 async def _close_at_the_end(pools: list[_Pool]) -> AsyncGenerator[None]:

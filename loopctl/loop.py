@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 
 import anyio
 
-from loopctl._calls import says_something
+from loopctl._calls import says_something, unpaired
 from loopctl._clock import SYSTEM_CLOCK, Clock
 from loopctl.config import RunConfig, SessionConfig
 from loopctl.context.attachments import Attachment
@@ -80,6 +80,10 @@ class BareLoop(Generic[D]):
             raise ConfigError(
                 f"client={client!r}: give a ModelClient or a string such as 'openai-chat:gpt-5.4'"
             )
+        history = tuple(history)
+        problem = unpaired(history)
+        if problem is not None:
+            raise ConfigError(f"history: {problem}; every provider would refuse it")
         wrapped = retry is not None and not isinstance(given, ResilientClient)
         clock = clock or SYSTEM_CLOCK
         self._session = Session(

@@ -16,6 +16,9 @@ from loopctl.models.providers import LOCAL, PROVIDERS, Provider, first_set
 if TYPE_CHECKING:
     from loopctl._http import HttpClient
 
+MAX_CONNECTIONS = 1000
+"""How many connections a client may hold at once, unless told otherwise."""
+
 _OPTIONS = ("context_window", "headers", "profile", "provider")
 
 
@@ -25,7 +28,7 @@ def connect(
     api_key: str | None = None,
     base_url: str | None = None,
     http_client: HttpClient | None = None,
-    max_connections: int = 1000,
+    max_connections: int = MAX_CONNECTIONS,
     limiter: RateLimiter | None = None,
     **options: Any,
 ) -> ModelClient:
@@ -43,6 +46,8 @@ def connect(
     """
     prefix, _, model = spec.partition(":")
     if prefix == LOCAL:
+        if limiter is not None or max_connections != MAX_CONNECTIONS:
+            raise ConfigError(f"{spec!r} takes no limiter and no max_connections")
         given = {"api_key": api_key, "base_url": base_url, "http_client": http_client}
         return _local(spec, model, options | {k: v for k, v in given.items() if v is not None})
     provider = PROVIDERS.get(prefix)

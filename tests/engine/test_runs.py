@@ -17,6 +17,7 @@ from loopctl import (
     SessionConfig,
     StopReason,
     ToolContext,
+    ToolResultPart,
     hookimpl,
     tool,
 )
@@ -521,3 +522,24 @@ async def test_a_cancel_from_inside_the_run_lets_no_further_tool_start(
             await agent.run("go")
     assert ran == ["stop"]
     assert_valid_conversation(agent.history)
+
+
+CALL = Message.assistant(call("add", id="c1", a=1, b=2))
+RESULT = Message.user(ToolResultPart("c1", "add", "3"))
+
+
+@pytest.mark.parametrize(
+    ("history", "says"),
+    [
+        ([Message.user("x"), CALL], "'c1' is never answered"),
+        ([Message.user("x"), CALL, Message.user("y")], "comes before 'c1' is answered"),
+        ([Message.user("x"), RESULT], "answers 'c1', which is no open call"),
+        ([Message.user("x"), CALL, RESULT, RESULT], "answers 'c1', which is no open call"),
+        ([Message.user("x"), CALL, CALL], "comes before 'c1' is answered"),
+    ],
+)
+def test_a_history_that_providers_refuse_is_refused(history: list[Message], says: str) -> None:
+    """ENG-9, A2, MOD-20: each call has exactly one result behind it, each result a call."""
+    with pytest.raises(ConfigError, match=says):
+        BareLoop(ScriptedClient(), history=history)
+    BareLoop(ScriptedClient(), history=[Message.user("x"), CALL, RESULT, CALL, RESULT])
