@@ -25,6 +25,7 @@ from loopctl.errors import (
     InvalidResponseError,
     ModelError,
     StreamIncomplete,
+    without_secrets,
 )
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class Transport:
                     raise
                 return await client.send(request, stream=True)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError) as error:
-            raise ConfigError(f"{url} cannot be requested: {error}") from error
+            raise ConfigError(f"{without_secrets(url)} cannot be requested: {error}") from error
         except httpx.HTTPError as error:
             raise _mapped(error, begun=False) from error
 

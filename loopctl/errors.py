@@ -348,8 +348,10 @@ class InvalidResponseError(ModelError):
 
 _SECRETS = re.compile(
     r"(?i)(bearer\s+)[A-Za-z0-9._~+/=-]{8,}"
-    r"|\b((?:sk|pk|rk|gsk|xai|key)[-_])[A-Za-z0-9_-]{8,}"
-    r"|\b(AIza)[0-9A-Za-z_-]{20,}"
+    r"|\b((?:sk|pk|rk|gsk|xai)[-_])[A-Za-z0-9_-]{8,}"
+    r"|\b(key[-_])(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{8,}"
+    r"|\b(AIza|AKIA|ghp_|gho_|github_pat_|glpat-|xox[abp]-|eyJ)[0-9A-Za-z_.-]{16,}"
+    r"|(https?://)[^/\s@\"']+(?=@)"
     r"|((?:[?&]key|api[-_]?key|authorization|token|secret|password)\\?[\"']?\s*[:=]\s*\\?[\"']?"
     r"(?:(?:bearer|basic)\s+)?)[^\s\"'\\,;&]{6,}"
 )

@@ -200,3 +200,19 @@ def test_secrets_are_removed_from_what_a_provider_said(text: str) -> None:
 def test_ordinary_text_is_left_alone(text: str) -> None:
     """MOD-12: what classification reads must survive."""
     assert without_secrets(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("http://user:s3cretpassw@host/v1 is down", "http://***@host/v1 is down"),
+        ("got ghp_0123456789abcdefghijABCD", "got ghp_***"),
+        ("got AKIA0123456789ABCDEF", "got AKIA***"),
+        ("got eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "got eyJ***"),
+        ("key-0123456789ab", "key-***"),
+        ("key_error_in_table", "key_error_in_table"),
+    ],
+)
+def test_more_secrets_are_hidden_and_plain_words_are_not(text: str, kept: str) -> None:
+    """MOD-11: passwords in addresses, tokens of the usual shapes."""
+    assert without_secrets(text) == kept

@@ -14,6 +14,10 @@ def main() -> int:
         print(MissingExtra("the loopctl command", "cli"), file=sys.stderr)
         return 2
 
-    from loopctl.cli.app import start
+    try:
+        from loopctl.cli.app import start
 
-    return start()
+        return start()
+    except KeyboardInterrupt:  # before there was a run that could be stopped in an orderly way
+        print("stopped before the run began", file=sys.stderr)
+        return 130

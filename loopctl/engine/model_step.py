@@ -52,6 +52,7 @@ async def model_step(flight: Flight, over_line: int) -> None:
         if tell is not None:
             await tell.steering_delivered(delivered)
     request = await build_request(flight)
+    offered = session.offered()  # what this request offers, whatever is registered meanwhile
     await stop_if_cancelled(flight.native_cancellations)
     if flight.scope.cancel_called:
         return
@@ -62,7 +63,7 @@ async def model_step(flight: Flight, over_line: int) -> None:
     if flight.scope.cancel_called:
         return
     _note_ending(flight, response)
-    machine.reply(response, session.offered())
+    machine.reply(response, offered)
     kept = machine.last_message
     calls = kept.calls if kept is not None else ()
     flight.open = opened = OpenTurn(turn, response, calls, response.usage, started, {})

@@ -543,3 +543,15 @@ def test_a_history_that_providers_refuse_is_refused(history: list[Message], says
     with pytest.raises(ConfigError, match=says):
         BareLoop(ScriptedClient(), history=history)
     BareLoop(ScriptedClient(), history=[Message.user("x"), CALL, RESULT, CALL, RESULT])
+
+
+async def test_what_a_request_did_not_offer_does_not_run() -> None:
+    """ENG-5: a tool that is registered while the model answers is offered from the next turn on."""
+
+    def sneak(request: ModelRequest) -> Any:
+        agent.tools.register(add)
+        return call("add", a=1, b=2)
+
+    agent: BareLoop = BareLoop(ScriptedClient(sneak, "ok"))
+    run = await agent.run("x")
+    assert "no tool named" in run.turns[0].calls[0].result.text
