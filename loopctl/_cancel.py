@@ -40,9 +40,10 @@ async def stop_if_cancelled(baseline: int = 0) -> None:
     A task that cancels a scope of its own is not told by asyncio before it waits, so the scopes
     are looked at as well.
     """
-    if _asyncio_task() is None:
+    task = _asyncio_task()
+    if task is None:
         await anyio.lowlevel.checkpoint_if_cancelled()
-    elif cancellation_pending(baseline):
+    elif task.cancelling() > baseline or anyio.current_effective_deadline() == -math.inf:
         await anyio.lowlevel.checkpoint_if_cancelled()
         raise anyio.get_cancelled_exc_class()
 
