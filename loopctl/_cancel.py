@@ -23,9 +23,7 @@ def cancellation_pending(baseline: int = 0) -> bool:
     `baseline` is `native_cancellations()` from before the work began: requests that are older
     than the work do not count.
     """
-    if anyio.current_effective_deadline() == -math.inf:
-        return True
-    return native_cancellations() > baseline
+    return _is_pending(native_cancellations(), baseline)
 
 
 def native_cancellations() -> int:
@@ -43,9 +41,13 @@ async def stop_if_cancelled(baseline: int = 0) -> None:
     task = _asyncio_task()
     if task is None:
         await anyio.lowlevel.checkpoint_if_cancelled()
-    elif task.cancelling() > baseline or anyio.current_effective_deadline() == -math.inf:
+    elif _is_pending(task.cancelling(), baseline):
         await anyio.lowlevel.checkpoint_if_cancelled()
         raise anyio.get_cancelled_exc_class()
+
+
+def _is_pending(asked: int, baseline: int) -> bool:
+    return asked > baseline or anyio.current_effective_deadline() == -math.inf
 
 
 def _asyncio_task() -> asyncio.Task[Any] | None:

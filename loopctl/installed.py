@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from importlib.metadata import Distribution, EntryPoint, distributions
 from typing import Any, Literal
 
+from loopctl._failures import error_text
 from loopctl.errors import ConfigError
 from loopctl.plugins import InstalledPlugin, hooks_of
-from loopctl.tools.failures import error_text
 
 GROUP = "loopctl"
 """The group of entry points that plugins announce themselves in."""

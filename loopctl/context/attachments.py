@@ -10,9 +10,9 @@ from typing import Any, Protocol, cast, runtime_checkable
 import anyio
 import anyio.lowlevel
 
+from loopctl._failures import error_text
 from loopctl.errors import AttachmentError
 from loopctl.messages import Message, TextPart
-from loopctl.tools.failures import error_text
 
 
 class AttachmentKind(StrEnum):

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeAlias
 
 from loopctl._calls import without_blanks
 from loopctl._deadline import Deadline
+from loopctl._failures import error_text, goes_through
 from loopctl._threads import Threads
 from loopctl.config import Placement
 from loopctl.errors import ConfigError, ContributorError
 from loopctl.messages import ImagePart, Message, Role, TextPart
-from loopctl.tools.failures import error_text, goes_through
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

@@ -14,7 +14,7 @@ import anyio
 
 from loopctl._cancel import native_cancellations
 from loopctl._deadline import Deadline
-from loopctl.tools.failures import goes_through
+from loopctl._failures import goes_through
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectSendStream
@@ -54,7 +54,7 @@ class Emitter:
         except anyio.WouldBlock:
             self.late.append(event)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return
+            pass  # nobody reads any more
 
     async def send(self, event: Event, deadline: Deadline | None = None) -> None:
         """Tell one event; `deadline` stands still while a slow reader is waited for."""

@@ -187,9 +187,9 @@ class Flight:
         self.close_turn()
         asked = () if self.input is None else (self.input,)
         error = _error(outcome, cause, (*asked, *machine.delivered))
-        answer = self.turns[-1].text if outcome.ending == "completed" and self.turns else None
-        if outcome.ending == "completed" and answer is None:
-            answer = ""
+        answer: str | None = None
+        if outcome.ending == "completed":
+            answer = self.turns[-1].text if self.turns else ""
         self.run = Run(
             id=self.run_id,
             input=self.input,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import NoReturn
 
 from loopctl._cancel import cancellation_pending, native_cancellations, stop_if_cancelled
+from loopctl._failures import error_text, goes_through, unwrapped
 from loopctl.engine.flight import Flight
 from loopctl.engine.model_step import model_step
 from loopctl.engine.tool_step import tool_step
 from loopctl.errors import LoopError, MachineError
 from loopctl.machine import CallModel, CallTools, Done, Outcome
 from loopctl.runs import Run
-from loopctl.tools.failures import error_text, goes_through, unwrapped
 
 
 async def fly(flight: Flight) -> Run[str]:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Self
 import anyio
 import anyio.lowlevel
 
+from loopctl._failures import unwrapped
 from loopctl.engine.flight import Flight
 from loopctl.engine.run import fly
 from loopctl.errors import LoopError, RunCancelled
 from loopctl.machine import Outcome
 from loopctl.runs import Run
-from loopctl.tools.failures import unwrapped
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loopctl._failures import error_text
 from loopctl.events import (
     AttachmentsChanged,
     AttemptReset,
@@ -19,7 +20,6 @@ from loopctl.events import (
     TurnEnded,
     TurnStarted,
 )
-from loopctl.tools.failures import error_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -171,12 +171,7 @@ class _Attempt(Deadline):
 
     def which(self) -> tuple[str, float | None]:
         """What was not there in time, and the limit."""
-        policy = self._policy
-        if self._now() >= self._whole_end:
-            return "no complete reply", policy.attempt_timeout
-        if self._begun:
-            return "no more content", policy.event_timeout
-        return "no first event", policy.first_event_timeout
+        return _late(self._policy, over=self._now() >= self._whole_end, begun=self._begun)
 
 
 class _Watch:
@@ -218,14 +213,17 @@ class _Watch:
         self._begun = True
 
     def _stalled(self) -> StreamStalled:
-        policy = self._policy
-        if self._attempt_left is not None and self._attempt_left <= 0:
-            what, seconds = "no complete reply", policy.attempt_timeout
-        elif self._begun:
-            what, seconds = "no more content", policy.event_timeout
-        else:
-            what, seconds = "no first event", policy.first_event_timeout
-        return stalled(self._client, what, seconds)
+        over = self._attempt_left is not None and self._attempt_left <= 0
+        return stalled(self._client, *_late(self._policy, over=over, begun=self._begun))
+
+
+def _late(policy: RetryPolicy, *, over: bool, begun: bool) -> tuple[str, float | None]:
+    """What was not there in time, and the limit; `over`: the whole attempt's."""
+    if over:
+        return "no complete reply", policy.attempt_timeout
+    if begun:
+        return "no more content", policy.event_timeout
+    return "no first event", policy.first_event_timeout
 
 
 async def _close(source: object) -> None:

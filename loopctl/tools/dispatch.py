@@ -23,6 +23,7 @@ import anyio
 from loopctl._cancel import native_cancellations, stop_if_cancelled
 from loopctl._clock import stopwatch
 from loopctl._deadline import Deadline
+from loopctl._failures import error_text, goes_through
 from loopctl._threads import Threads
 from loopctl.config import RunConfig, SessionConfig
 from loopctl.errors import RunError
@@ -30,7 +31,6 @@ from loopctl.messages import ToolCallPart, ToolOutcome, ToolResultPart
 from loopctl.runs import CallRecord
 from loopctl.tools.arguments import ArgumentsInvalid, invalid_text, unknown_text, unusable_text
 from loopctl.tools.decisions import Allow, Approver, Ask, DecisionHook, Deny, ToolCallContext
-from loopctl.tools.failures import error_text, goes_through
 from loopctl.tools.layers import CallOutput, Layer
 from loopctl.tools.registry import Entry, ToolRegistry
 from loopctl.tools.results import capped, to_output

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from loopctl._deadline import Deadline
+from loopctl._failures import error_text, goes_through
 from loopctl.messages import ToolCallPart
 from loopctl.tools.decisions import (
     Allow,
@@ -27,7 +28,6 @@ from loopctl.tools.decisions import (
     Modify,
     ToolCallContext,
 )
-from loopctl.tools.failures import error_text, goes_through
 
 Ctx: TypeAlias = ToolCallContext[Any]
 Validate: TypeAlias = Callable[[str], object]

@@ -1,4 +1,4 @@
-"""What a failing tool, hook or layer costs: its own result, or the run (TOL-9).
+"""What a failing tool, hook, layer or contributor costs: its own result, or the run (TOL-9).
 
 Errors and cancellations that nobody asked for are the failing code's own. Real cancellation,
 `KeyboardInterrupt`, `SystemExit` and their like go through, never inside a group.
