@@ -63,9 +63,12 @@ def test_nothing_else_asks_the_system_for_time_ids_or_chance() -> None:
     offenders = [
         f"{path.relative_to(PACKAGE)}:{node.lineno} {ast.unparse(node)}"
         for path in sorted(PACKAGE.rglob("*.py"))
-        if path.name not in ("_clock.py", "server.py")  # a server's key is nobody's to repeat
+        if path.name != "_clock.py"
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute) and _asks_the_system(node)
+        if isinstance(node, ast.Attribute)
+        and _asks_the_system(node)
+        # the key of the local server is a secret, and nobody's to repeat
+        and (path.parent.name, ast.unparse(node)) != ("local", "secrets.token_urlsafe")
     ]
     assert offenders == []
 

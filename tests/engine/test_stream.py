@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -186,17 +187,22 @@ async def test_a_slow_reader_loses_nothing_and_uses_up_no_deadline() -> None:
     """ENG-22: the tool's deadline stands still while the reader is waited for."""
     from loopctl import ToolContext
 
-    @tool(timeout=0.05)
+    deadlines: list[anyio.CancelScope] = []
+
+    @tool(timeout=30)
     async def chatty(ctx: ToolContext) -> str:
         """Report a lot."""
+        assert ctx._deadline is not None
+        deadlines.append(ctx._deadline.scope)
         for number in range(100):
             await ctx.progress(f"step {number}")
+        assert deadlines[0].deadline < math.inf
         return "done"
 
     agent = BareLoop(ScriptedClient(call("chatty"), "ok"), [chatty])
     async with agent.stream("x") as stream:
         await anyio.wait_all_tasks_blocked()
-        await anyio.sleep(0.1)  # twice the deadline, with the run blocked on its reader
+        assert deadlines[0].deadline == math.inf  # the run is blocked on its reader
         events = await read(stream)
     finished = [event for event in events if isinstance(event, ToolFinished)]
     assert finished[0].result.text == "done"

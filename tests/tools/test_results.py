@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from loopctl._failures import error_text
 from loopctl.messages import ImagePart, TextPart
-from loopctl.tools.failures import error_text
 from loopctl.tools.results import DONE, EMPTY, MAX_IMAGES, capped, to_output
 from loopctl.tools.types import ToolOutput
 
