@@ -117,6 +117,7 @@ class LoopMachine:
         "_completed_turns",
         "_conversation",
         "_delivered",
+        "_edition",
         "_figures",
         "_last_attachments",
         "_last_transients",
@@ -138,6 +139,7 @@ class LoopMachine:
         self._unfinished = bool(self._messages) and self._messages[-1].role is Role.USER
         self._outcome: Outcome | None = None
         self._conversation: tuple[Message, ...] | None = None
+        self._edition = 0
         self._latch: Figures | None = None
         self._last_transients = 0
         self._last_attachments = 0
@@ -190,6 +192,20 @@ class LoopMachine:
     def between(self, head: Sequence[Message], tail: Sequence[Message]) -> tuple[Message, ...]:
         """The conversation with messages in front of it and behind it, copied once."""
         return (*head, *self._messages, *tail) if head or tail else self.conversation
+
+    @property
+    def count(self) -> int:
+        """How many messages the conversation has."""
+        return len(self._messages)
+
+    @property
+    def edition(self) -> int:
+        """Changes whenever the conversation changes other than by new messages at its end."""
+        return self._edition
+
+    def tail(self, start: int) -> Sequence[Message]:
+        """The conversation from one place on."""
+        return self._messages[start:]
 
     @property
     def last_message(self) -> Message | None:
@@ -317,8 +333,7 @@ class LoopMachine:
     def replace(self, history: Iterable[Message]) -> None:
         """Set the history by hand, between runs."""
         self._check("replace")
-        self._messages = list(history)
-        self._conversation = None
+        self._rewrite(history)
         self._split = self._began = len(self._messages)
         self._unfinished = bool(self._messages) and self._messages[-1].role is Role.USER
         self._latch = None
@@ -364,8 +379,7 @@ class LoopMachine:
         """A pass shrank the messages to these; figures are those measured afterwards (CMP-8)."""
         self._check("compacted")
         head = list(history)
-        self._messages = [*head, *pending]
-        self._conversation = None
+        self._rewrite([*head, *pending])
         self._split = self._began = len(head)
         self._figures = self._measured(fixed, conversation)
         failed = policy.crosses(fixed + conversation + reserve)
@@ -465,6 +479,11 @@ class LoopMachine:
         self._messages.append(message)
         self._conversation = None
 
+    def _rewrite(self, messages: Iterable[Message]) -> None:
+        self._messages = list(messages)
+        self._conversation = None
+        self._edition += 1
+
     def _close_turn(self, by_id: dict[str, ToolResultPart]) -> None:
         for result in self._answered:
             by_id[result.call_id] = result
@@ -491,8 +510,7 @@ class LoopMachine:
         else:
             keep = self._split
         if keep < len(self._messages):
-            del self._messages[keep:]
-            self._conversation = None
+            self._rewrite(self._messages[:keep])
             if ending != "context_exceeded":
                 self._steering = (*self._delivered, *self._steering)
                 self._delivered = ()
