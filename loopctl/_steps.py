@@ -22,6 +22,8 @@ class CompactReason(StrEnum):
     THRESHOLD = "threshold"
     EMERGENCY = "emergency"
     DEFERRAL = "deferral"
+    SALVAGE = "salvage"
+    MANUAL = "manual"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
