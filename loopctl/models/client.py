@@ -43,12 +43,17 @@ class ModelRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HttpRequest:
-    """The exact request of a dialect; `headers` without the key, `body` to the byte."""
+    """The exact request of a dialect; `headers` without the key, `body` to the byte.
+
+    `prefix` is the digest of all that it sends, which reasoning in its reply is bound to, `None`
+    where the dialect binds none (MOD-26).
+    """
 
     method: str
     url: str
     headers: Mapping[str, str]
     body: bytes
+    prefix: str | None = None
 
 
 @runtime_checkable

@@ -15,6 +15,7 @@ from loopctl.models.classify import read_error, to_error
 from loopctl.models.openai_chat.fragments import CallFragments
 from loopctl.replies import StopReason
 from loopctl.usage import Usage
+from loopctl.wire.sse import ServerSentEvent
 from loopctl.wire.stream_events import (
     MessageStart,
     MessageStop,
@@ -73,8 +74,12 @@ class ChatDecoder:
         self._thinking = False
         self._calls = CallFragments(_CALLS)
 
-    def feed(self, data: str, event: str = "") -> list[StreamEvent]:
+    def frame(self, frame: ServerSentEvent, /) -> list[StreamEvent]:
         """The stream events of one server-sent event."""
+        return self.feed(frame.data, frame.event)
+
+    def feed(self, data: str, event: str = "") -> list[StreamEvent]:
+        """The stream events of the data of one event."""
         if self.done or not data or data.isspace() or data.startswith(":"):
             return []
         if data.lstrip().startswith(DONE):
