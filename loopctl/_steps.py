@@ -12,6 +12,9 @@ from loopctl.runs import Ending
 EMERGENCY_PERCENT = 95
 """The emergency line, in per cent of the window."""
 
+MAX_SALVAGES = 3
+"""How many salvages a run may have; a turn has one."""
+
 LATCH_GROWTH_PERCENT = 5
 """How much the conversation must grow, in per cent of the window, to try a pass again."""
 
@@ -103,10 +106,14 @@ class CallTools:
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """Shrink the conversation, leaving room for `reserve` tokens of transients."""
+    """Shrink the conversation, leaving room for `reserve` tokens of transients.
+
+    `refused` is the estimate of a prompt that the provider found too long, 0 otherwise.
+    """
 
     reason: CompactReason
     reserve: int
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

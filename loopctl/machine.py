@@ -25,6 +25,7 @@ from typing import Any
 from loopctl._calls import interrupted, says_something, sort_calls, without_blanks
 from loopctl._steps import (
     LATCH_GROWTH_PERCENT,
+    MAX_SALVAGES,
     CallModel,
     CallTools,
     Compact,
@@ -55,7 +56,7 @@ __all__ = [
     "Step",
 ]
 
-VERSION = (1, 0)
+VERSION = (1, 1)
 """Version of the document that `dump` writes: (major, minor). Additive fields keep the major."""
 
 
@@ -78,6 +79,7 @@ TRANSITIONS: dict[State, dict[str, tuple[State, ...]]] = {
     State.AWAITING_MODEL: {
         "measure": (State.AWAITING_MODEL,),
         "weigh": (State.AWAITING_MODEL,),
+        "overflow": (State.AWAITING_MODEL,),
         "start_pass": (State.AWAITING_COMPACTION,),
         "steer": (State.AWAITING_MODEL,),
         "deliver": (State.AWAITING_MODEL,),
@@ -125,6 +127,9 @@ class LoopMachine:
         "_messages",
         "_outcome",
         "_passes_here",
+        "_refused",
+        "_salvaged_here",
+        "_salvages",
         "_split",
         "_state",
         "_steering",
@@ -154,6 +159,9 @@ class LoopMachine:
         self._delivered: tuple[Message, ...] = ()
         self._figures: Figures | None = None
         self._passes_here = 0
+        self._refused = 0
+        self._salvages = 0
+        self._salvaged_here = False
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -233,6 +241,11 @@ class LoopMachine:
         return self._figures
 
     @property
+    def passed_here(self) -> bool:
+        """Whether a pass has run at this boundary."""
+        return self._passes_here > 0
+
+    @property
     def outcome(self) -> Outcome | None:
         """How the last run ended, `None` while one is in flight or none has been."""
         return self._outcome
@@ -265,9 +278,18 @@ class LoopMachine:
             raise MachineError("next_step", self._state.value, "a pass is running; feed its result")
         if self._completed_turns >= policy.max_turns:
             return Done(Outcome(ending="max_turns", limit=policy.max_turns))
+        if self._refused:
+            return self._refused_by_the_provider(policy)
         if policy.window and self._figures is not None:
             return self._at_the_lines(policy, self._figures)
         return CallModel(self._completed_turns)
+
+    def _refused_by_the_provider(self, policy: Policy) -> Step:
+        """CTX-33: one forced pass for a turn, whatever the latch says, three for a run."""
+        if not self._salvaged_here and self._salvages < MAX_SALVAGES:
+            return Compact(CompactReason.SALVAGE, self._last_transients, self._refused)
+        limit = policy.window or None
+        return Done(Outcome(ending="context_exceeded", used=self._refused, limit=limit))
 
     def _at_the_lines(self, policy: Policy, now: Figures) -> Step:
         """Steps 2 to 5 of CTX-31."""
@@ -330,12 +352,16 @@ class LoopMachine:
             self._figures = None
         return delivered
 
-    def replace(self, history: Iterable[Message]) -> None:
-        """Set the history by hand, between runs."""
+    def replace(self, history: Iterable[Message], *, unfinished: bool | None = None) -> None:
+        """Set the history by hand, or after a manual pass, between runs.
+
+        `unfinished` says whether it holds a run to continue; by default its last message tells.
+        """
         self._check("replace")
         self._rewrite(history)
         self._split = self._began = len(self._messages)
-        self._unfinished = bool(self._messages) and self._messages[-1].role is Role.USER
+        open_ended = bool(self._messages) and self._messages[-1].role is Role.USER
+        self._unfinished = open_ended if unfinished is None else unfinished and open_ended
         self._latch = None
 
     def measure(self, *, fixed: int, conversation: int) -> None:
@@ -360,10 +386,21 @@ class LoopMachine:
         if self._latch is not None and attachments < self._latch.attachments:
             self._latch = None
 
+    def overflow(self, estimate: int) -> None:
+        """The provider refused the prompt as too long; `estimate` is its size by our figures.
+
+        The transients of the refused request must have been weighed: they are the reserve.
+        """
+        self._check("overflow")
+        self._refused = max(1, estimate)
+
     def start_pass(self) -> None:
         """A pass begins; feed `compacted` or `no_pass` next."""
         self._check("start_pass")
         self._passes_here += 1
+        if self._refused:
+            self._salvaged_here = True
+            self._salvages += 1
         self._state = State.AWAITING_COMPACTION
 
     def compacted(
@@ -384,12 +421,13 @@ class LoopMachine:
         self._figures = self._measured(fixed, conversation)
         failed = policy.crosses(fixed + conversation + reserve)
         self._latch = self._figures if failed else None
+        self._refused = 0
         self._state = State.AWAITING_MODEL
 
     def no_pass(self) -> None:
         """A pass changed nothing or failed: the messages stay, and no pass is tried soon.
 
-        The transients are to be weighed again: a deferred turn drops its first answers (CTX-31).
+        After a salvage that is the end of the run: the provider would refuse the same prompt. The transients are to be weighed again: a deferred turn drops its first answers (CTX-31).
         """
         self._check("no_pass")
         if (now := self._figures) is not None:
@@ -495,7 +533,8 @@ class LoopMachine:
     def _next_turn(self) -> None:
         self._completed_turns += 1
         self._figures = None
-        self._passes_here = 0
+        self._passes_here = self._refused = 0
+        self._salvaged_here = False
 
     def _finish(self, outcome: Outcome, turns: int) -> None:
         """Commit what is pending, or take it back. `turns` is how many completed by themselves.
@@ -543,6 +582,9 @@ class LoopMachine:
             "last_transients": self._last_transients,
             "last_attachments": self._last_attachments,
             "passes_here": self._passes_here,
+            "refused": self._refused,
+            "salvages": self._salvages,
+            "salvaged_here": self._salvaged_here,
             "latch": None if self._latch is None else asdict(self._latch),
             "outcome": None if self._outcome is None else asdict(self._outcome),
             "unfinished": self._unfinished,
@@ -590,6 +632,9 @@ class LoopMachine:
         machine._last_transients = int(document.get("last_transients", 0))
         machine._last_attachments = int(document.get("last_attachments", 0))
         machine._passes_here = int(document.get("passes_here", 0))
+        machine._refused = int(document.get("refused", 0))
+        machine._salvages = int(document.get("salvages", 0))
+        machine._salvaged_here = bool(document.get("salvaged_here", False))
         machine._latch = _figures(document.get("latch"))
         outcome = document.get("outcome")
         known = Outcome.__dataclass_fields__

@@ -1,8 +1,9 @@
-"""The lines of the window and the latch, as pure decisions (CTX-31, CTX-32)."""
+"""The lines of the window, the latch, the salvage, as pure decisions (CTX-31 … CTX-33)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 
@@ -43,6 +44,12 @@ class Situation:
     """F, C and attachments when a pass of turn 0 did not help."""
     passed: bool = False
     """A pass that freed too little has run at this boundary."""
+    refused: int = 0
+    """What the provider found too long after this boundary was served, by our estimate."""
+    salvages: int = 0
+    """Salvages of earlier turns of the run."""
+    salvaged: Literal["", "helped", "freed nothing"] = ""
+    """What came of a salvage at this boundary, before `refused` came again or not."""
 
 
 def call(over_line: int = 0) -> CallModel:
@@ -59,6 +66,10 @@ def emergency(reserve: int = 0) -> Compact:
 
 def deferral(reserve: int) -> Compact:
     return Compact(CompactReason.DEFERRAL, reserve)
+
+
+def salvage(refused: int, reserve: int = 0) -> Compact:
+    return Compact(CompactReason.SALVAGE, reserve, refused)
 
 
 def exceeded(used: int, limit: int = 8_000) -> Done:
@@ -359,6 +370,103 @@ SITUATIONS = [
         passed=True,
         expected=exceeded(7_700),
     ),
+    # the provider refuses what the lines let through
+    Situation(
+        says="refused far below the lines",
+        conversation=3_000,
+        transients=200,
+        refused=3_700,
+        expected=salvage(3_700, 200),
+    ),
+    Situation(
+        says="refused after a deferral at this boundary",
+        conversation=5_000,
+        transients=2_000,
+        passed=True,
+        refused=7_500,
+        expected=salvage(7_500, 2_000),
+    ),
+    Situation(
+        says="refused while latched",
+        conversation=6_000,
+        transients=200,
+        latch=(500, 6_000, 0),
+        refused=6_700,
+        expected=salvage(6_700, 200),
+    ),
+    Situation(
+        says="refused with the window policy off",
+        window=0,
+        conversation=10**6,
+        transients=10,
+        refused=1_000_510,
+        expected=salvage(1_000_510, 10),
+    ),
+    Situation(
+        says="refused without auto-compaction",
+        auto_compact=False,
+        conversation=5_000,
+        transients=0,
+        refused=5_500,
+        expected=salvage(5_500),
+    ),
+    Situation(
+        says="an attachment that no provider would take, before the first refusal",
+        conversation=500,
+        transients=9_000,
+        attachments=9_000,
+        expected=call(3_600),
+    ),
+    Situation(
+        says="an attachment that no provider would take, refused",
+        conversation=500,
+        transients=9_000,
+        attachments=9_000,
+        refused=10_000,
+        expected=salvage(10_000, 9_000),
+    ),
+    Situation(
+        says="an attachment that no provider would take, refused, nothing to shrink",
+        conversation=500,
+        transients=9_000,
+        attachments=9_000,
+        refused=10_000,
+        salvaged="freed nothing",
+        expected=exceeded(10_000),
+    ),
+    Situation(
+        says="a salvage that helped is followed by the retry",
+        conversation=3_000,
+        transients=200,
+        refused=3_700,
+        salvaged="helped",
+        expected=call(),
+    ),
+    Situation(
+        says="three salvages of earlier turns are all that a run has",
+        conversation=3_000,
+        transients=200,
+        refused=3_700,
+        salvages=3,
+        expected=exceeded(3_700),
+    ),
+    Situation(
+        says="the third salvage of a run",
+        conversation=3_000,
+        transients=200,
+        refused=3_700,
+        salvages=2,
+        expected=salvage(3_700, 200),
+    ),
+    Situation(
+        says="refused for good with the window policy off: no limit is known",
+        window=0,
+        conversation=900,
+        transients=10,
+        refused=1_410,
+        salvaged="freed nothing",
+        expected=Done(Outcome(ending="context_exceeded", used=1_410, limit=None)),
+    ),
 ]
 
 
@@ -372,20 +480,38 @@ def at_the_boundary(situation: Situation, policy: Policy) -> LoopMachine:
     if situation.latch:
         machine.start_pass()
         machine.no_pass()
-    take_a_turn(machine)
+    for _ in range(situation.salvages):
+        machine.overflow(9_000)
+        machine.start_pass()
+        shrunk(machine, situation, policy)
+        take_a_turn(machine)
+    while machine.turn < 1:
+        take_a_turn(machine)
     machine.measure(fixed=situation.fixed, conversation=situation.conversation)
     if situation.passed:
         machine.start_pass()
-        machine.compacted(
-            machine.history,
-            machine.pending,
-            policy=policy,
-            fixed=situation.fixed,
-            conversation=situation.conversation,
-        )
+        shrunk(machine, situation, policy)
     if situation.transients is not None:
         machine.weigh(situation.transients, attachments=situation.attachments)
+    if situation.refused:
+        machine.overflow(situation.refused)
+    if situation.salvaged:
+        machine.start_pass()
+        if situation.salvaged == "helped":
+            shrunk(machine, situation, policy)
+        else:
+            machine.no_pass()
     return machine
+
+
+def shrunk(machine: LoopMachine, situation: Situation, policy: Policy) -> None:
+    machine.compacted(
+        machine.history,
+        machine.pending,
+        policy=policy,
+        fixed=situation.fixed,
+        conversation=situation.conversation,
+    )
 
 
 def take_a_turn(machine: LoopMachine) -> None:
@@ -396,7 +522,7 @@ def take_a_turn(machine: LoopMachine) -> None:
 
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.says)
 def test_figures_in_decision_out(situation: Situation) -> None:
-    """CTX-31, CTX-32: each line, each side of it, and what the latch and a pass make of it."""
+    """CTX-31, CTX-32, CTX-33: each line, each side of it; the latch, a pass, a refusal."""
     policy = Policy(
         window=situation.window,
         threshold=situation.threshold,
@@ -418,6 +544,7 @@ def begun(*, fixed: int = 0, conversation: int) -> LoopMachine:
 
 
 def shrink(machine: LoopMachine, conversation: int, *, fixed: int = 0, reserve: int = 0) -> None:
+    """A pass of any kind that succeeds."""
     machine.start_pass()
     machine.compacted(
         machine.history,
@@ -545,3 +672,61 @@ def test_compaction_never_repeats_without_end() -> None:
         assert machine.next_step(POLICY) == CallModel(machine.turn, over_line=400)
         take_a_turn(machine)
     assert passes == 1
+
+
+def test_a_refused_retry_ends_the_run() -> None:
+    """CTX-33: one salvage for a turn, then the provider's word is final."""
+    machine = begun(conversation=3_000)
+    machine.weigh(100)
+    machine.overflow(3_100)
+    assert machine.next_step(POLICY) == salvage(3_100, 100)
+    shrink(machine, 1_000)
+    machine.weigh(100)
+    assert machine.next_step(POLICY) == CallModel(0)
+    machine.overflow(1_100)
+    assert machine.next_step(POLICY) == exceeded(1_100)
+
+
+def test_the_next_turn_may_be_salvaged_again() -> None:
+    """CTX-33: once for each turn, three times for each run, and a new run counts anew."""
+    machine = begun(conversation=3_000)
+    for turn in range(3):
+        machine.overflow(3_000)
+        assert machine.next_step(POLICY) == salvage(3_000)
+        shrink(machine, 2_900)
+        take_a_turn(machine)
+        assert machine.turn == turn + 1
+    machine.overflow(3_000)
+    assert machine.next_step(POLICY) == exceeded(3_000)
+    machine.end(Outcome(ending="context_exceeded", used=3_000, limit=8_000))
+    machine.begin(Message.user("again"))
+    machine.overflow(3_000)
+    assert machine.next_step(POLICY) == salvage(3_000)
+
+
+def test_a_salvage_counts_as_the_pass_of_its_boundary() -> None:
+    """CTX-32: at most one pass for each boundary besides it, and none after it."""
+    machine = begun(conversation=3_000)
+    machine.weigh(100)
+    machine.overflow(3_100)
+    shrink(machine, 7_000)
+    assert machine.next_step(POLICY) == CallModel(0)
+    machine.weigh(500)
+    assert machine.next_step(POLICY) == CallModel(0, over_line=1_100)
+
+
+@pytest.mark.parametrize("helped", [True, False])
+def test_a_salvage_survives_a_dump(helped: bool) -> None:
+    """ENG-7: a machine that was restored in the middle of a salvage decides the same."""
+    machine = begun(conversation=3_000)
+    machine.weigh(100)
+    machine.overflow(3_100)
+    machine.start_pass()
+    restored = LoopMachine.load(machine.dump())
+    for each in (machine, restored):
+        if helped:
+            each.compacted([], each.pending, policy=POLICY, fixed=0, conversation=900)
+        else:
+            each.no_pass()
+    assert restored.next_step(POLICY) == machine.next_step(POLICY)
+    assert restored.dump() == machine.dump()

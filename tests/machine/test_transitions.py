@@ -41,6 +41,7 @@ FEEDS: dict[str, list[Feed]] = {
     "replace": [lambda m: m.replace([Message.user("hi"), Message.assistant("hello")])],
     "measure": [lambda m: m.measure(fixed=1, conversation=2)],
     "weigh": [lambda m: m.weigh(3)],
+    "overflow": [lambda m: m.overflow(9_000)],
     "start_pass": [lambda m: m.start_pass()],
     "compacted": [
         lambda m: m.compacted(
