@@ -23,6 +23,7 @@ from loopctl.messages import Message, Role
 from loopctl.models.client import ModelClient
 from loopctl.models.resilience import ResilientClient
 from loopctl.models.retries import RetryPolicy
+from loopctl.plugins import PluginRegistry
 from loopctl.runs import Run
 from loopctl.tools.registry import ToolRegistry
 
@@ -47,11 +48,12 @@ class BareLoop(Generic[D]):
     """A session: its settings, its conversation, its runs.
 
     `client` is a `ModelClient` or a string for `connect`, such as `"openai-chat:gpt-5.4"` or
-    `"local"`. `tools` are functions, `@tool`s or `Tool`s; `system` the system prompt; `deps`
-    whatever your tools and contributors need; `plugins` are registered in the order given;
-    `attachments` are pinned from the start; `history` is a conversation to go on from; `layers`
-    wrap tool calls, the first outermost; `approver` answers `Ask`; `retry` is the policy for
-    failed model calls, `None` for none; `clock` is where time and ids come from.
+    `"local"`, also with a prefix that one of `plugins` brings. `tools` are functions, `@tool`s or
+    `Tool`s; `system` the system prompt; `deps` whatever your tools and contributors need;
+    `plugins` are registered in the order given, before the client is made; `attachments` are
+    pinned from the start; `history` is a conversation to go on from; `layers` wrap tool calls, the
+    first outermost; `approver` answers `Ask`; `retry` is the policy for failed model calls, `None`
+    for none; `clock` is where time and ids come from.
 
     Constructing opens nothing and starts nothing. One run at a time; two sessions share nothing
     but what they are given. Methods may be called from other tasks of the same event loop; from
@@ -75,7 +77,11 @@ class BareLoop(Generic[D]):
         clock: Clock | None = None,
     ) -> None:
         self._made_client = isinstance(client, str)
-        given = _connected(client) if isinstance(client, str) else client
+        registry = ToolRegistry(tools)
+        hooks = PluginRegistry(registry)
+        for plugin in plugins:
+            hooks.add_plugin(plugin)
+        given = _connected(client, hooks) if isinstance(client, str) else client
         if not isinstance(given, ModelClient):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
                 f"client={client!r}: give a ModelClient or a string such as 'openai-chat:gpt-5.4'"
@@ -89,7 +95,8 @@ class BareLoop(Generic[D]):
         self._session = Session(
             given,
             serving=ResilientClient(given, retry, clock=clock) if wrapped else given,
-            registry=ToolRegistry(tools),
+            registry=registry,
+            plugins=hooks,
             config=config or SessionConfig(),
             system=system,
             deps=deps,
@@ -99,8 +106,6 @@ class BareLoop(Generic[D]):
             approver=approver,
             clock=clock,
         )
-        for plugin in plugins:
-            self.add_plugin(plugin)
 
     # -- running ------------------------------------------------------------------------------
 
@@ -263,10 +268,10 @@ class BareLoop(Generic[D]):
         await self.aclose()
 
 
-def _connected(spec: str) -> ModelClient:
+def _connected(spec: str, plugins: PluginRegistry) -> ModelClient:
     from loopctl.models.connect import connect  # a session with a client of its own does without
 
-    return connect(spec)
+    return connect(spec, prefixes=plugins.prefixes)
 
 
 def _message(input: str | Message | None) -> Message | None:

@@ -10,19 +10,26 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import pluggy
 
+from loopctl._failures import error_text
 from loopctl.context.contributors import Contributor
 from loopctl.errors import ConfigError
-from loopctl.hookspecs import HOOKS, PROJECT, HookSpecs
+from loopctl.hookspecs import HOOKS, PROJECT, SYNC, HookSpecs
+from loopctl.offers import prefixes_of, tools_of
+from loopctl.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
+    from loopctl.compaction.types import CompactionContext
     from loopctl.events import Event
+    from loopctl.models.connect import ModelFactory
     from loopctl.tools.decisions import DecisionHook
+    from loopctl.tools.types import Tool
 
 logger = logging.getLogger("loopctl.plugins")
 
@@ -49,7 +56,10 @@ class _Adapter:
         self.distribution = distribution
         self.installed = installed
         self.options: dict[str, dict[str, Any]] = {}
+        self.offload = bool(getattr(owner, "offload", False))
         self.closed = False
+        self.tools: tuple[Tool, ...] = ()
+        self.prefixes: dict[str, ModelFactory] = {}
 
     def offer(self, hook: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
         """Make `function` this adapter's implementation of `hook`."""
@@ -63,6 +73,10 @@ class _Adapter:
             "specname": None,
         }
 
+    def hook(self, name: str) -> Callable[..., object] | None:
+        """This adapter's implementation of a hook, if it has one."""
+        return getattr(self, name) if name in self.options else None
+
 
 class _Hooks(pluggy.PluginManager):
     """pluggy's manager, reading the options that an adapter states."""
@@ -72,16 +86,22 @@ class _Hooks(pluggy.PluginManager):
 
 
 class PluginRegistry:
-    """The plugins and contributors of one session, in registration order."""
+    """The plugins and contributors of one session, in registration order.
 
-    def __init__(self) -> None:
+    Tools that plugins bring go into `tools`, the session's registry.
+    """
+
+    def __init__(self, tools: ToolRegistry | None = None) -> None:
         self._hooks = _Hooks(PROJECT)
         self._hooks.add_hookspecs(HookSpecs)
         self._adapters: list[_Adapter] = []
+        self._tools = ToolRegistry() if tools is None else tools
         self.contributors: tuple[Contributor, ...] = ()
         """Who is consulted before a turn, in the order of asking."""
         self.decisions: tuple[DecisionHook, ...] = ()
         """Who decides about tool calls, in the order of asking."""
+        self.advisers: tuple[tuple[str, Callable[[CompactionContext], Any]], ...] = ()
+        """Who is asked before a pass, by name."""
         self.listeners: tuple[tuple[str, Callable[[Event], object]], ...] = ()
         """Who is told of events, by name."""
 
@@ -89,8 +109,10 @@ class PluginRegistry:
         """Register an object with marked hooks; all of them or, on an error, none.
 
         An `InstalledPlugin` brings its distribution along; it is silent beside an object of the
-        same class that was given by itself, whichever came first. Raises `ConfigError` for an
-        object without hooks, a misspelt or wrongly written one.
+        same class that was given by itself, whichever came first; one that cannot bring its tools
+        or models here is left out and reported as a warning of the logger `loopctl.plugins`.
+        Raises `ConfigError` for an object without hooks, a misspelt or wrongly written one, and
+        for tools or models that cannot be taken from an object given by itself.
         """
         installed = isinstance(plugin, InstalledPlugin)
         if installed:
@@ -103,12 +125,14 @@ class PluginRegistry:
         if not adapter.options:
             raise ConfigError(_no_hooks(plugin))
         _refuse_unmarked(plugin, adapter.options)
-        for twin in [each for each in self._adapters if _twins(each, adapter)]:
-            if adapter.installed:  # it is kept only to be closed
-                self._adapters.append(adapter)
-                return
-            if self._hooks.is_registered(twin):
-                self._hooks.unregister(twin)
+        twins = [each for each in self._adapters if _twins(each, adapter)]
+        if adapter.installed and (twins or not self._takes(adapter)):
+            self._adapters.append(adapter)  # it is kept only to be closed
+            return
+        if not adapter.installed:
+            self._ask_for_offers(adapter, leaving=twins)
+        for twin in twins:
+            self._withdraw(twin)
         self._register(adapter)
 
     def add_contributor(self, contributor: Any, *, distribution: str | None = None) -> None:
@@ -135,15 +159,57 @@ class PluginRegistry:
         adapter.offer("contribute", _positional(function), options)
         self._register(adapter)
 
+    def _takes(self, adapter: _Adapter) -> bool:
+        """Whether what an installed plugin brings can be had here; if not, it is reported."""
+        try:
+            self._ask_for_offers(adapter)
+        except (Exception, SystemExit) as error:
+            said = str(error) if isinstance(error, ConfigError) else error_text(error)
+            logger.warning("a plugin of %s is left out: %s", adapter.distribution, said)
+            return False
+        return True
+
+    def _ask_for_offers(self, adapter: _Adapter, leaving: Collection[_Adapter] = ()) -> None:
+        """Ask a plugin for its tools and prefixes; the names of those who leave are free."""
+        who = _name(adapter.owner)
+        tools: tuple[Tool, ...] = ()
+        if (hook := adapter.hook("register_tools")) is not None:
+            free = {tool.name for each in leaving for tool in self._tools_of(each)}
+            tools = tools_of(hook, who, {*self._tools.names} - free)
+        if (hook := adapter.hook("register_models")) is not None:
+            others = [each for each in self._adapters if each not in leaving]
+            adapter.prefixes = prefixes_of(hook, who, {p for each in others for p in each.prefixes})
+        adapter.tools = tools
+
+    def _tools_of(self, adapter: _Adapter) -> list[Tool]:
+        """The tools of a plugin that nobody has replaced since."""
+        return [tool for tool in adapter.tools if self._tools.get(tool.name) is tool]
+
+    def _withdraw(self, adapter: _Adapter) -> None:
+        """Take out everything of a plugin; it is kept only to be closed."""
+        if self._hooks.is_registered(adapter):
+            self._hooks.unregister(adapter)
+        for tool in self._tools_of(adapter):
+            self._tools.unregister(tool.name)
+        adapter.tools, adapter.prefixes = (), {}
+
     def _register(self, adapter: _Adapter) -> None:
         self._hooks.register(adapter, name=f"{len(self._adapters)}:{_name(adapter.owner)}")
         self._adapters.append(adapter)
         self.contributors = tuple(
-            Contributor(_name(a.owner), a.distribution, f, bool(getattr(a.owner, "offload", False)))
+            Contributor(_name(a.owner), a.distribution, f, a.offload)
             for a, f in self._ordered("contribute")
         )
         self.decisions = self._decision_hooks()
+        self.advisers = tuple((_name(a.owner), f) for a, f in self._ordered("before_compaction"))
         self.listeners = tuple((_name(a.owner), f) for a, f in self._ordered("on_event"))
+        for tool in adapter.tools:
+            self._tools.register(tool, origin=adapter.distribution or _name(adapter.owner))
+
+    @property
+    def prefixes(self) -> Mapping[str, ModelFactory]:
+        """The prefixes of models that plugins bring, for `connect`."""
+        return MappingProxyType({p: f for a in self._adapters for p, f in a.prefixes.items()})
 
     def _decision_hooks(self) -> tuple[DecisionHook, ...]:
         found = self._ordered("before_tool_call")
@@ -256,8 +322,8 @@ def _check(
     given = tuple(inspect.signature(function).parameters)
     if given != wanted:
         raise ConfigError(f"{who}: {name}({', '.join(given)}) does not fit; expected {expected}")
-    if hook == "on_event" and inspect.iscoroutinefunction(function):
-        raise ConfigError(f"{who}: on_event is sync; expected def {expected}")
+    if hook in SYNC and inspect.iscoroutinefunction(function):
+        raise ConfigError(f"{who}: {hook} is sync; expected def {expected}")
 
 
 def _check_takes_one(contributor: Any, function: Callable[..., Any]) -> None:

@@ -135,7 +135,7 @@ class HalfBroken:
     ("plugin", "says"),
     [
         (Unmarked(), "mark contribute with @loopctl.hookimpl"),
-        (object(), "hooks are contribute(ctx), before_tool_call(ctx), on_event(event)"),
+        (object(), "hooks are contribute(ctx), before_tool_call(ctx), "),
         (Misspelt(), "did you mean contribute(ctx)"),
         (WithDefault(), "'note' of contribute has a default"),
         (WrongArgument(), "contribute(context) does not fit; expected contribute(ctx)"),

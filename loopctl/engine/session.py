@@ -40,6 +40,7 @@ class Session:
         client: ModelClient,
         *,
         registry: ToolRegistry,
+        plugins: PluginRegistry,
         config: SessionConfig,
         system: str | None,
         deps: Any,
@@ -59,7 +60,7 @@ class Session:
         self.clock = clock
         self.session_id = clock.new_id("session")
         self.working_folder = Path(config.working_folder or Path.cwd())
-        self.plugins = PluginRegistry()
+        self.plugins = plugins
         self.threads = Threads()
         self.attachments = AttachmentStore(attachments)
         self.machine = LoopMachine(history)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from loopctl._failures import error_text
 from loopctl.errors import ConfigError
 from loopctl.models.client import ModelClient
 from loopctl.models.limiter import RateLimiter
@@ -15,6 +16,9 @@ from loopctl.models.providers import LOCAL, PROVIDERS, Provider, first_set
 
 if TYPE_CHECKING:
     from loopctl._http import HttpClient
+
+ModelFactory: TypeAlias = Callable[..., ModelClient]
+"""What makes the client of a prefix: the model's name, then the options that were given."""
 
 MAX_CONNECTIONS = 1000
 """How many connections a client may hold at once, unless told otherwise."""
@@ -30,6 +34,7 @@ def connect(
     http_client: HttpClient | None = None,
     max_connections: int = MAX_CONNECTIONS,
     limiter: RateLimiter | None = None,
+    prefixes: Mapping[str, ModelFactory] = {},
     **options: Any,
 ) -> ModelClient:
     """Make the client that `spec` names, such as `"openai-chat:gpt-5.4"`; opens nothing.
@@ -42,17 +47,29 @@ def connect(
     `options` for the others: `profile`, the kind of server; `headers` for every request;
     `context_window` in tokens; `provider`, the name in errors and messages.
 
+    `prefixes` are more of them, such as plugins bring (a session adds those of its plugins):
+    `prefixes[prefix](model, **given)` makes the client, of the arguments that differ from their
+    defaults. The ones that are built in cannot be replaced.
+
     Raises `ConfigError` for an unknown prefix or option and for a key that is not set.
     """
     prefix, _, model = spec.partition(":")
+    shared: dict[str, Any] = {"api_key": api_key, "base_url": base_url, "http_client": http_client}
+    shared = {name: value for name, value in shared.items() if value is not None}
     if prefix == LOCAL:
         if limiter is not None or max_connections != MAX_CONNECTIONS:
             raise ConfigError(f"{spec!r} takes no limiter and no max_connections")
-        given = {"api_key": api_key, "base_url": base_url, "http_client": http_client}
-        return _local(spec, model, options | {k: v for k, v in given.items() if v is not None})
+        return _local(spec, model, options | shared)
     provider = PROVIDERS.get(prefix)
+    if provider is None and prefix in prefixes:
+        if limiter is not None:
+            shared["limiter"] = limiter
+        if max_connections != MAX_CONNECTIONS:
+            shared["max_connections"] = max_connections
+        return _made(spec, prefixes[prefix], model, options | shared)
     if provider is None:
-        raise ConfigError(_unknown(prefix, (*PROVIDERS, LOCAL), "provider", spec))
+        known = dict.fromkeys((*PROVIDERS, LOCAL, *prefixes))
+        raise ConfigError(_unknown(prefix, known, "provider", spec))
     if not model:
         example = provider.default_model or "model"
         raise ConfigError(f'{spec!r} names no model; write "{prefix}:{example}"')
@@ -79,6 +96,26 @@ def connect(
         max_connections=max_connections,
         limiter=limiter,
     )
+
+
+def is_built_in(prefix: str) -> bool:
+    """Whether a prefix is one of loopctl's own."""
+    return prefix in PROVIDERS or prefix == LOCAL
+
+
+def _made(spec: str, factory: ModelFactory, model: str, options: dict[str, Any]) -> ModelClient:
+    """What a plugin's factory makes; whatever is wrong with it is told as such."""
+    if not model:
+        raise ConfigError(f'{spec!r} names no model; write "{spec.rstrip(":")}:model"')
+    try:
+        made = cast(object, factory(model, **options))
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"connect({spec!r}): no client: {error_text(error)}") from error
+    if not isinstance(made, ModelClient):
+        raise ConfigError(f"connect({spec!r}): the factory of the prefix made {made!r}, no client")
+    return made
 
 
 def _local(spec: str, model: str, options: dict[str, Any]) -> ModelClient:

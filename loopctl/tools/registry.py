@@ -23,7 +23,7 @@ ToolLike: TypeAlias = Tool | Callable[..., Any]
 class Entry:
     """A registered tool and what dispatching needs to know of it, looked up once.
 
-    `function` is the tool itself when it was made of a function.
+    `function` is the tool itself when it was made of a function; `origin` is who brought it.
     """
 
     tool: Tool
@@ -32,6 +32,7 @@ class Entry:
     concurrency_safe: bool
     timeout: float | None
     resource: Resource | None
+    origin: str | None
 
     def prepare(self, text: str) -> dict[str, Any]:
         """Validated arguments for the tool, from the JSON text of an object.
@@ -83,13 +84,19 @@ class ToolRegistry:
             found = self._entries.get(name.strip().removeprefix("functions."))
         return found
 
-    def register(self, given: ToolLike) -> Tool:
+    def origin(self, name: str) -> str | None:
+        """The distribution or plugin that brought a tool; `None` for the session's own."""
+        entry = self._entries.get(name)
+        return None if entry is None else entry.origin
+
+    def register(self, given: ToolLike, *, origin: str | None = None) -> Tool:
         """Add a tool; one of the same name is replaced where it stands, with a warning.
 
-        Raises `ConfigError` for what is no tool, or has a name or schema that cannot work.
+        `origin` names the distribution or plugin that brings it. Raises `ConfigError` for what is
+        no tool, or has a name or schema that cannot work.
         """
         made = _as_tool(given)
-        entry = _entry(made)
+        entry = _entry(made, origin)
         name = entry.schema.name
         old = self._entries.get(name)
         if old is not None and old.tool is not made:
@@ -132,7 +139,7 @@ def _as_tool(given: ToolLike) -> Tool:
 _SHAPE = ("name", "description", "input_schema", "call")
 
 
-def _entry(made: Tool) -> Entry:
+def _entry(made: Tool, origin: str | None) -> Entry:
     from loopctl.tools.function import FunctionTool, check_name, check_timeout
 
     name = check_name(made.name)
@@ -154,4 +161,5 @@ def _entry(made: Tool) -> Entry:
         concurrency_safe=bool(getattr(made, "concurrency_safe", False)),
         timeout=timeout,
         resource=getattr(made, "resource", None),
+        origin=origin,
     )
