@@ -46,22 +46,26 @@ def to_output(value: object) -> ToolOutput:
 
 
 def capped(content: Content, limit: int) -> Content:
+    """Cut content to `limit` characters as `cut` does; only the first `MAX_IMAGES` images stay."""
+    return cut(content if isinstance(content, str) else _few_images(content), limit)
+
+
+def cut(content: Content, limit: int) -> Content:
     """Cut content to `limit` characters: its head, a marker with counts, its tail.
 
     The marker counts too. Two thirds of the room go to the head. Cuts never fall inside what a
-    reader sees as one character. Images do not count; only the first `MAX_IMAGES` stay.
+    reader sees as one character. Images do not count and stay.
     """
     if isinstance(content, str):
         return content if len(content) <= limit else _cut_text(content, limit)
-    parts = _few_images(content)
-    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    texts = [part.text for part in content if isinstance(part, TextPart)]
     if sum(map(len, texts)) <= limit:
-        return parts
+        return content
     joined = "".join(texts)
     head, marker, tail = _cuts(joined, limit)
     made: list[TextPart | ImagePart] = []
     start = 0
-    for part in parts:
+    for part in content:
         if isinstance(part, ImagePart):
             made.append(part)
             continue

@@ -1,0 +1,108 @@
+"""What every pass must leave alone, and how the longest of it is bounded (CMP-9)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from loopctl._calls import says_something
+from loopctl.messages import ImagePart, Message, Role, TextPart
+from loopctl.tokens import TokenCounter
+from loopctl.tools.results import cut
+
+SUMMARY_LABEL = "[Summary of the earlier conversation: background, not a new task]"
+"""What a summary's text begins with, so that models and later passes know it for one."""
+
+PINNED_PERCENT = 25
+"""How much of the target all pinned messages together may take before they are shortened."""
+
+LEAST_TOKENS = 100
+LEAST_CHARS = 400
+"""No pinned message is shortened below these."""
+
+
+def is_summary(message: Message) -> bool:
+    """Whether a message is the summary that an earlier pass left."""
+    first = message.parts[0] if message.parts else None
+    return (
+        message.role is Role.USER
+        and isinstance(first, TextPart)
+        and first.text.startswith(SUMMARY_LABEL)
+    )
+
+
+def pinned_in(
+    messages: Sequence[Message], run_start: int, steering: Collection[Message] = ()
+) -> tuple[int, ...]:
+    """The indices of the goal and of the input and steering of the run in flight, in order.
+
+    The goal is the first user message. The run's messages begin at `run_start`; whatever the user
+    says there is input or steering, also after a pass or a restart made new objects of it. Where
+    the user's side spoke last before that, an earlier run was left unfinished and may be what is
+    continued: then what the user last said in it is pinned too. Summaries are not, because a pass
+    may fold them.
+    """
+    known = {id(message) for message in steering}
+    spoken = [i for i, message in enumerate(messages) if _is_said(message)]
+    found = {i for i in spoken if i >= run_start or id(messages[i]) in known}
+    if 0 < run_start <= len(messages) and messages[run_start - 1].role is Role.USER:
+        found.update([i for i in spoken if i < run_start][-1:])
+    goal = next((i for i, message in enumerate(messages) if message.role is Role.USER), None)
+    return tuple(sorted(found if goal is None else found | {goal}))
+
+
+def _is_said(message: Message) -> bool:
+    """Whether a message is the user's own words."""
+    said = message.role is Role.USER and not message.results and not is_summary(message)
+    return said and says_something(message.parts)
+
+
+def shortened(
+    messages: Sequence[Message], pinned: Iterable[int], target: int, counter: TokenCounter
+) -> tuple[list[Message], tuple[Message, ...]]:
+    """The messages with very long pinned ones cut to head, marker and tail, and the pinned ones.
+
+    Nothing changes while the pinned messages together take at most a quarter of the `target`.
+    Otherwise the longest are cut to one common size that makes them fit, at least 100 tokens.
+    Images are never cut. What was shortened fits, so the next pass leaves it as it is.
+    """
+    made = list(messages)
+    places = tuple(pinned)
+    sizes = {i: counter.count(made[i]) for i in places}
+    budget = target * PINNED_PERCENT / 100
+    if sum(sizes.values()) > budget:
+        limit = max(_common_size(sizes.values(), budget), LEAST_TOKENS)
+        for i, size in sizes.items():
+            if size > limit:
+                made[i] = _cut_to(made[i], limit, counter)
+    return made, tuple(made[i] for i in places)
+
+
+def _common_size(sizes: Collection[float], budget: float) -> float:
+    """The size to which the larger ones must come down so that all fit the budget together."""
+    left = budget
+    for number, size in enumerate(sorted(sizes)):
+        fair = left / (len(sizes) - number)
+        if size > fair:
+            return fair
+        left -= size
+    return max(sizes)
+
+
+def _cut_to(message: Message, tokens: float, counter: TokenCounter) -> Message:
+    """The message with as much of its text as `tokens` allow, or `LEAST_CHARS` of it."""
+    low, high = LEAST_CHARS, sum(len(p.text) for p in message.parts if isinstance(p, TextPart))
+    if high <= low:
+        return message
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if counter.count(_cut(message, middle)) <= tokens:
+            low = middle
+        else:
+            high = middle
+    return _cut(message, low)
+
+
+def _cut(message: Message, chars: int) -> Message:
+    parts = tuple(part for part in message.parts if isinstance(part, (TextPart, ImagePart)))
+    content = cut(parts, chars)
+    return Message(message.role, content)
