@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from loopctl.compaction.truncating import TruncatingCompactor
+    from loopctl.compaction.types import CompactionAdvice, CompactionContext, Compactor
     from loopctl.config import RequestOptions, RunConfig, SessionConfig
     from loopctl.context.attachments import Attachment, AttachmentKind
     from loopctl.context.contributors import (
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from loopctl.hookspecs import hookimpl
     from loopctl.installed import installed_plugins
     from loopctl.loop import BareLoop
-    from loopctl.machine import LoopMachine
+    from loopctl.machine import CompactReason, LoopMachine
     from loopctl.messages import (
         ImagePart,
         Message,
@@ -53,6 +55,10 @@ _HOMES = {
     "Attachment": "context.attachments",
     "AttachmentKind": "context.attachments",
     "BareLoop": "loop",
+    "CompactReason": "machine",
+    "CompactionAdvice": "compaction.types",
+    "CompactionContext": "compaction.types",
+    "Compactor": "compaction.types",
     "ContextContributor": "context.contributors",
     "Contribution": "context.contributors",
     "ContributorContext": "context.contributors",
@@ -89,6 +95,7 @@ _HOMES = {
     "ToolOutput": "tools.types",
     "ToolRegistry": "tools.registry",
     "ToolResultPart": "messages",
+    "TruncatingCompactor": "compaction.truncating",
     "Usage": "usage",
     "connect": "models.connect",
     "hookimpl": "hookspecs",
@@ -105,6 +112,10 @@ __all__ = [  # sorted as _HOMES is
     "Attachment",
     "AttachmentKind",
     "BareLoop",
+    "CompactReason",
+    "CompactionAdvice",
+    "CompactionContext",
+    "Compactor",
     "ContextContributor",
     "Contribution",
     "ContributorContext",
@@ -141,6 +152,7 @@ __all__ = [  # sorted as _HOMES is
     "ToolOutput",
     "ToolRegistry",
     "ToolResultPart",
+    "TruncatingCompactor",
     "Usage",
     "connect",
     "hookimpl",
