@@ -78,6 +78,11 @@ def installed_plugins(
             what = f"plugin {each.name!r}" if each.name else "whatever plugin"
             where = f"distribution {each.distribution} {each.version}".rstrip()
             logger.warning("%s of %s is left out: %s", what, where, each.error)
+    return usable(found)
+
+
+def usable(found: Iterable[Found]) -> tuple[InstalledPlugin, ...]:
+    """Those that are loaded, as a session takes them."""
     return tuple(
         InstalledPlugin(
             plugin=each.plugin,

@@ -35,7 +35,7 @@ def tools_of(hook: Callable[..., object], plugin: str, taken: Container[str]) ->
             raise ConfigError(f"there is a tool {made.name!r} already")
         found[made.name] = made
 
-    _ask(hook, "register_tools", plugin, register)
+    _until_answered(hook, "register_tools", plugin, register)
     return tuple(found.values())
 
 
@@ -62,11 +62,11 @@ def prefixes_of(
             raise ConfigError(f"there is a prefix {prefix!r} already")
         found[prefix] = cast("ModelFactory", factory)
 
-    _ask(hook, "register_models", plugin, register)
+    _until_answered(hook, "register_models", plugin, register)
     return found
 
 
-def _ask(
+def _until_answered(
     hook: Callable[..., object], name: str, plugin: str, register: Callable[..., None]
 ) -> None:
     """Ask a hook; `register` works until it has answered."""
@@ -78,7 +78,15 @@ def _ask(
         register(*given)
 
     try:
-        answer = hook(once)
+        ask(hook, name, plugin, once)
+    finally:
+        asking = False
+
+
+def ask(hook: Callable[..., object], name: str, plugin: str, given: object) -> None:
+    """Call a sync hook that answers nothing; what goes wrong is a `ConfigError` that says where."""
+    try:
+        answer = hook(given)
         if inspect.isawaitable(answer):
             if inspect.iscoroutine(answer):
                 answer.close()
@@ -87,5 +95,3 @@ def _ask(
         raise ConfigError(f"plugin {plugin}: {name}: {error}") from error
     except Exception as error:
         raise ConfigError(f"plugin {plugin}: {name} failed: {error_text(error)}") from error
-    finally:
-        asking = False

@@ -263,6 +263,13 @@ def hooks_of(plugin: object) -> tuple[str, ...]:
     return tuple(adapter.options)
 
 
+def hook_of(plugin: object, hook: str) -> Callable[..., Any]:
+    """A plugin's implementation of a hook that it has."""
+    return next(
+        f for name, f, options in _marked(plugin) if (options.get("specname") or name) == hook
+    )
+
+
 def _twins(one: _Adapter, other: _Adapter) -> bool:
     """Whether one was installed and the other given, and they are the same plugin."""
     if one.installed == other.installed:

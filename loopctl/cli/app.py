@@ -17,12 +17,14 @@ import anyio
 import click
 
 from loopctl.cli import inputs, models, plugins
+from loopctl.cli.commands import Commands, with_commands
 from loopctl.cli.exits import MAX_ERROR, MEANING, Exit, PipeClosed, exit_for, explain
 from loopctl.cli.run import MAX_TURNS, Order, carry_out, session
 from loopctl.cli.screen import Line, one_line
 from loopctl.cli.terminal import JsonLines, Terminal, complain, last_words
 from loopctl.context.attachments import Attachment
 from loopctl.context.pins import TodoAttachment, TodoItem
+from loopctl.installed import usable
 from loopctl.models.client import ModelClient
 
 ClientFor: TypeAlias = Callable[[str], ModelClient | str]
@@ -31,7 +33,7 @@ ClientFor: TypeAlias = Callable[[str], ModelClient | str]
 EXIT_CODES = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {MEANING[code]}" for code in Exit)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("loopctl"), message="loopctl %(version)s")
 def loopctl() -> None:
     """An agent loop with context that you control."""
@@ -119,7 +121,7 @@ def run(
                 tools=[tool for reference in tools for tool in inputs.tools(reference)],
                 system=system,
                 attachments=pinned,
-                plugins=() if no_plugins else plugins.chosen(plugin_set),
+                plugins=() if no_plugins else _plugins(plugin_set, screen.say),
                 goal_reminder=goal_reminder,
                 max_turns=max_turns,
             )
@@ -133,7 +135,7 @@ def run(
 def list_plugins() -> None:
     """List the installed plugins, and what is wrong with those that are broken."""
     with contextlib.redirect_stdout(sys.stderr):
-        found = plugins.listed()
+        found, _ = with_commands(plugins.found(), loopctl.commands)
     if not found:
         click.echo("no plugin is installed")
         return
@@ -150,6 +152,15 @@ def list_plugins() -> None:
         if each.error is not None:
             name = each.name or each.distribution
             click.echo(f"\n{one_line(name)}: {one_line(plugins.advice(each), MAX_ERROR)}")
+
+
+def _plugins(assignments: Sequence[str], say: Callable[[Line], None]) -> tuple[object, ...]:
+    """The plugins of a run; each that is left out is told of."""
+    found, _ = with_commands(plugins.found(assignments), loopctl.commands)
+    for each in found:
+        if each.state == "failed":
+            say(Line(plugins.left_out(each), "yellow"))
+    return usable(found)
 
 
 def start(arguments: Sequence[str] | None = None, client_for: ClientFor | None = None) -> int:

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from loopctl.cli.exits import MAX_ERROR
+from loopctl.cli.screen import one_line
 from loopctl.errors import ConfigError
-from loopctl.installed import Found, discover, installed_plugins
+from loopctl.installed import Found, discover
 
 
-def chosen(assignments: Sequence[str] = ()) -> tuple[object, ...]:
-    """The plugins that the environment allows, with the settings of the folder's files.
+def found(assignments: Sequence[str] = ()) -> tuple[Found, ...]:
+    """What becomes of each plugin, as the environment and the current folder's files say.
 
     `assignments` are `name.key=value` and win over the files. Raises `ConfigError`.
     """
@@ -25,13 +27,14 @@ def chosen(assignments: Sequence[str] = ()) -> tuple[object, ...]:
         if not (equals and dot and name and key):
             raise ConfigError(f"--plugin-set {text}: write name.key=value")
         settings.setdefault(name, {})[key] = _value(value)
-    return installed_plugins(settings, only=only, block=block)
+    return discover(settings, only=only, block=block)
 
 
-def listed() -> tuple[Found, ...]:
-    """What becomes of each installed plugin in the current folder. Raises `ConfigError`."""
-    only, block = _filters()
-    return discover(_from_files(Path()), only=only, block=block)
+def left_out(found: Found) -> str:
+    """That a plugin is not there, on one line."""
+    who = f"plugin {found.name!r} of " if found.name else ""
+    what = f"{who}{found.distribution} is left out: {found.error}"
+    return f"{one_line(what, MAX_ERROR)}; see loopctl plugins"
 
 
 def advice(found: Found) -> str:

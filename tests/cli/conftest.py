@@ -143,6 +143,12 @@ class Command:
 Launch: TypeAlias = Callable[..., Command]
 
 
+@pytest.fixture(autouse=True)
+def no_installed_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is installed on the machine that runs the tests changes none of them."""
+    monkeypatch.setenv("LOOPCTL_PLUGINS", ",")
+
+
 @pytest.fixture
 def server() -> Iterator[ThreadedByteServer]:
     """A Chat Completions server; have it `play` replies."""
