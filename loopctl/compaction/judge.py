@@ -31,20 +31,29 @@ def judge(
     `before` are the messages as they stood before the pass, `pinned` the messages that must come
     out as they are (shortened already where CMP-9 says so), in order, the goal first.
     """
+    if problem := broken_rule(before, after, pinned=pinned):
+        return problem
+    made = cast("Sequence[Message]", after)
+    size, now = (sum(map(counter.count, messages)) for messages in (before, made))
+    if size - now < size * LEAST_GAIN_PERCENT / 100 or now >= size:
+        return f"it frees {max(0, size - now):.0f} of {size:.0f} tokens: too little"
+    return None
+
+
+def broken_rule(
+    before: Sequence[Message], after: object, *, pinned: tuple[Message, ...]
+) -> str | None:
+    """The first thing that `after` breaks of what must hold in every output (CMP-9 … CMP-13)."""
     if isinstance(after, str) or not isinstance(after, Sequence):
         return f"the compactor returned {type(after).__name__}, not messages"
-    made = cast("Sequence[object]", after)
-    for item in made:
+    for item in cast("Sequence[object]", after):
         if not isinstance(item, Message):
             return f"the compactor returned a {type(item).__name__} among its messages"
-    return next(_objections(before, cast("Sequence[Message]", made), pinned, counter), None)
+    return next(_objections(before, cast("Sequence[Message]", after), pinned), None)
 
 
 def _objections(
-    before: Sequence[Message],
-    after: Sequence[Message],
-    pinned: tuple[Message, ...],
-    counter: TokenCounter,
+    before: Sequence[Message], after: Sequence[Message], pinned: tuple[Message, ...]
 ) -> Iterator[str]:
     yield from _shape(after)
     if problem := unpaired(after):
@@ -52,10 +61,6 @@ def _objections(
     yield from _pins(before, after, pinned)
     yield from _thinking(before, after)
     yield from _mixed(before, after)
-    size, now = (sum(map(counter.count, messages)) for messages in (before, after))
-    if size - now < size * LEAST_GAIN_PERCENT / 100 or now >= size:
-        freed = max(0, size - now)
-        yield f"it frees {freed:.0f} of {size:.0f} tokens, under {LEAST_GAIN_PERCENT} %"
 
 
 def _shape(after: Sequence[Message]) -> Iterator[str]:

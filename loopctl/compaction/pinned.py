@@ -30,24 +30,15 @@ def is_summary(message: Message) -> bool:
     )
 
 
-def pinned_in(
-    messages: Sequence[Message], run_start: int, steering: Collection[Message] = ()
-) -> tuple[int, ...]:
+def pinned_in(messages: Sequence[Message], run_start: int) -> tuple[int, ...]:
     """The indices of the goal and of the input and steering of the run in flight, in order.
 
-    The goal is the first user message. The run's messages begin at `run_start`; whatever the user
-    says there is input or steering, also after a pass or a restart made new objects of it. Where
-    the user's side spoke last before that, an earlier run was left unfinished and may be what is
-    continued: then what the user last said in it is pinned too. Summaries are not, because a pass
-    may fold them.
+    The goal is the first message of the user's own. The run begins at `run_start`; whatever the user says from
+    there on is its input or steering. Summaries are not pinned, because a pass may fold them.
     """
-    known = {id(message) for message in steering}
-    spoken = [i for i, message in enumerate(messages) if _is_said(message)]
-    found = {i for i in spoken if i >= run_start or id(messages[i]) in known}
-    if 0 < run_start <= len(messages) and messages[run_start - 1].role is Role.USER:
-        found.update([i for i in spoken if i < run_start][-1:])
-    goal = next((i for i, message in enumerate(messages) if message.role is Role.USER), None)
-    return tuple(sorted(found if goal is None else found | {goal}))
+    goal = next((i for i, m in enumerate(messages) if m.role is Role.USER and not m.results), None)
+    said = [i for i in range(run_start, len(messages)) if _is_said(messages[i])]
+    return tuple(said if goal is None else sorted({goal, *said}))
 
 
 def _is_said(message: Message) -> bool:

@@ -122,7 +122,7 @@ class _Work:
         left = [self._left_of(unit) for unit in units]
         sizes = [sum(self.sizes[unit.start : unit.end]) for unit in units]
         names = {id(message) for message in pinned}
-        goal = next((m for m in messages if m.role is Role.USER), None)
+        goal = next((m for m in messages if m.role is Role.USER and not m.results), None)
         kept = [
             any(
                 id(m) in names or m is goal or m.role is Role.SYSTEM or is_summary(m)
