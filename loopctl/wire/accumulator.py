@@ -1,4 +1,4 @@
-"""Stream events become a reply (MOD-4, MOD-9, MOD-10, MOD-13).
+"""Stream events become a reply (MOD-4, MOD-9, MOD-10, MOD-13, MOD-26).
 
 The dialects say which part a piece belongs to; everything else about a reply is decided here, once
 for all of them, and for `complete` as for `stream`: ids that are there and are unique, the call
@@ -154,12 +154,14 @@ class Accumulator:
         return None if last is None or (last.stopped and last is not opened[-1]) else last
 
     def _thinking(self, part: _Open, text: str) -> ThinkingPart:
+        start = self._start
         return ThinkingPart(
             text,
             signature="".join(part.signatures) if part.signatures else None,
             redacted=part.redacted,
-            provider=self._start.provider,
-            model=self._start.model if self._start.provider else None,
+            provider=start.provider,
+            model=(start.asked or start.model) if start.provider else None,
+            prefix=start.prefix,
             kind=part.field,
         )
 

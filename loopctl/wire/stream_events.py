@@ -22,13 +22,17 @@ PartKind: TypeAlias = Literal["text", "thinking", "tool_call"]
 class MessageStart:
     """The provider has begun: the ids and the model that it named, and the provider's own name.
 
-    Thinking that comes after it is marked as this provider's.
+    Thinking that comes after it is marked as this provider's. Where it is bound to its request,
+    `prefix` is the digest of what that sent, and `asked` the model by the name that it was asked by
+    (MOD-26).
     """
 
     model: str | None = None
     response_id: str | None = None
     provider: str | None = None
     request_id: str | None = None
+    prefix: str | None = None
+    asked: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
