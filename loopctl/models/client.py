@@ -56,6 +56,15 @@ class HttpRequest:
     prefix: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelInfo:
+    """A model that a provider offers; window and output cap in tokens, `None` where not told."""
+
+    id: str
+    context_window: int | None = None
+    max_output: int | None = None
+
+
 @runtime_checkable
 class ModelClient(Protocol):
     """What a session needs of a model.

@@ -6,6 +6,7 @@ import difflib
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from loopctl._failures import error_text
@@ -23,7 +24,7 @@ ModelFactory: TypeAlias = Callable[..., ModelClient]
 MAX_CONNECTIONS = 1000
 """How many connections a client may hold at once, unless told otherwise."""
 
-_OPTIONS = ("context_window", "headers", "profile", "provider")
+_OPTIONS = ("context_window", "headers", "provider")
 
 
 def connect(
@@ -44,8 +45,9 @@ def connect(
     as an argument). `"openai-chat:model"` with a `base_url` reaches any compatible server and
     needs no key. `"local"` is the model on this machine; it takes options of its own.
 
-    `options` for the others: `profile`, the kind of server; `headers` for every request;
-    `context_window` in tokens; `provider`, the name in errors and messages.
+    `options` for the others: `headers` for every request; `context_window` in tokens; `provider`,
+    the name in errors and messages; `profile`, the kind of server, where it speaks Chat
+    Completions.
 
     `prefixes` are more of them, such as plugins bring (a session adds those of its plugins):
     `prefixes[prefix](model, **given)` makes the client, of the arguments that differ from their
@@ -73,29 +75,50 @@ def connect(
     if not model:
         example = provider.default_model or "model"
         raise ConfigError(f'{spec!r} names no model; write "{prefix}:{example}"')
+    dialect = _DIALECTS[provider.dialect]
+    known_options = (*_OPTIONS, *dialect.options)
     for name in options:
-        if name not in _OPTIONS:
-            raise ConfigError(_unknown(name, _OPTIONS, "option", spec))
+        if name not in known_options:
+            raise ConfigError(_unknown(name, known_options, "option", spec))
+    if "profile" in dialect.options:
+        options.setdefault("profile", provider.profile)
     address = base_url or _address(provider)
     headers = {
         name: os.environ[variable]
         for name, variable in provider.headers.items()
         if os.environ.get(variable)
     }
-    from loopctl.models.openai_chat import OpenAIChatClient
-
-    return OpenAIChatClient(
+    headers |= options.pop("headers", None) or {}
+    return dialect.load()(
         model,
         api_key=api_key or _key(provider, base_url, address),
         base_url=address,
-        profile=options.get("profile", provider.profile),
-        provider=options.get("provider", prefix),
-        headers={**headers, **(options.get("headers") or {})},
-        context_window=options.get("context_window"),
+        provider=options.pop("provider", prefix),
+        headers=headers,
         http_client=http_client,
         max_connections=max_connections,
         limiter=limiter,
+        **options,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    """How the client of a dialect is found, and its own options beside those that all have."""
+
+    load: Callable[[], ModelFactory]
+    options: tuple[str, ...] = ()
+
+
+def _openai_chat() -> ModelFactory:
+    from loopctl.models.openai_chat import OpenAIChatClient
+
+    return OpenAIChatClient
+
+
+_DIALECTS: Mapping[str, _Dialect] = {
+    "openai_chat": _Dialect(_openai_chat, ("profile",)),
+}
 
 
 def is_built_in(prefix: str) -> bool:

@@ -17,7 +17,8 @@ LOCAL = "local"
 class Provider:
     """One prefix. `keys` and `urls` are environment variables, the first that is set counts.
 
-    `profile` is the kind of server whatever its address, `None` to tell it by the address.
+    `dialect` is the folder of the client that speaks its API. `profile` is the kind of server
+    whatever its address, `None` to tell it by the address, where that is Chat Completions.
     `url_suffix` is appended to an address from the environment. `headers` are sent with the value
     of an environment variable where it is set. `default_model` is a sensible first choice that
     calls tools.
@@ -28,6 +29,7 @@ class Provider:
     keys: tuple[str, ...]
     urls: tuple[str, ...] = ()
     url_suffix: str = ""
+    dialect: str = "openai_chat"
     profile: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     default_model: str | None = None
