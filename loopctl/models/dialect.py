@@ -45,8 +45,8 @@ class Reader(Protocol[F]):
         """The frames that `data` completes."""
         ...
 
-    def close(self) -> None:
-        """The body ended; raises `StreamIncomplete` inside a frame."""
+    def close(self) -> list[F] | None:
+        """The body ended; what lacked its end alone. Raises `StreamIncomplete` inside a frame."""
         ...
 
 
@@ -236,7 +236,9 @@ class DialectClient(ABC, Generic[F]):
                             yield event
                     if decoder.done:
                         return
-            reader.close()
+            for frame in reader.close() or ():
+                for event in decoder.frame(frame):
+                    yield event
             for event in decoder.finish():
                 yield event
         except ModelError as error:
