@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         ContributorContext,
     )
     from loopctl.context.pins import FileAttachment, MemoryAttachment, TodoAttachment, TodoItem
+    from loopctl.engine.passes import PassReport
     from loopctl.engine.stream import EventStream
     from loopctl.errors import LoopError
     from loopctl.hookspecs import hookimpl
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from loopctl.models.retries import RetryPolicy
     from loopctl.replies import ModelResponse, StopReason
     from loopctl.runs import Run
+    from loopctl.tokens import HeuristicTokenCounter, RatioTokenCounter, TokenCounter
     from loopctl.tools.decisions import Allow, ApprovalRequest, Ask, Deny, Modify, ToolCallContext
     from loopctl.tools.function import tool
     from loopctl.tools.layers import Layer, rewritten
@@ -65,6 +67,7 @@ _HOMES = {
     "Deny": "tools.decisions",
     "EventStream": "engine.stream",
     "FileAttachment": "context.pins",
+    "HeuristicTokenCounter": "tokens",
     "ImagePart": "messages",
     "Layer": "tools.layers",
     "LoopError": "errors",
@@ -75,7 +78,9 @@ _HOMES = {
     "ModelRequest": "models.client",
     "ModelResponse": "replies",
     "Modify": "tools.decisions",
+    "PassReport": "engine.passes",
     "RateLimiter": "models.limiter",
+    "RatioTokenCounter": "tokens",
     "RequestOptions": "config",
     "ResilientClient": "models.resilience",
     "RetryPolicy": "models.retries",
@@ -88,6 +93,7 @@ _HOMES = {
     "ThinkingPart": "messages",
     "TodoAttachment": "context.pins",
     "TodoItem": "context.pins",
+    "TokenCounter": "tokens",
     "Tool": "tools.types",
     "ToolCallContext": "tools.decisions",
     "ToolCallPart": "messages",
@@ -122,6 +128,7 @@ __all__ = [  # sorted as _HOMES is
     "Deny",
     "EventStream",
     "FileAttachment",
+    "HeuristicTokenCounter",
     "ImagePart",
     "Layer",
     "LoopError",
@@ -132,7 +139,9 @@ __all__ = [  # sorted as _HOMES is
     "ModelRequest",
     "ModelResponse",
     "Modify",
+    "PassReport",
     "RateLimiter",
+    "RatioTokenCounter",
     "RequestOptions",
     "ResilientClient",
     "RetryPolicy",
@@ -145,6 +154,7 @@ __all__ = [  # sorted as _HOMES is
     "ThinkingPart",
     "TodoAttachment",
     "TodoItem",
+    "TokenCounter",
     "Tool",
     "ToolCallContext",
     "ToolCallPart",

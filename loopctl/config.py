@@ -61,17 +61,20 @@ class RequestOptions:
 class RunConfig:
     """Settings of one run.
 
-    `max_turns` (200) ≥ 1; `parallel_tools` (on) lets safe calls of one reply run together, at
-    most `max_concurrency` (8) at once; `options` ride on every request of the run.
+    `max_turns` (200) ≥ 1; `memory_top_k` (3) ≥ 0 entries of memory ride each request, 0 is off;
+    `parallel_tools` (on) lets safe calls of one reply run together, at most `max_concurrency` (8)
+    at once; `options` ride on every request of the run.
     """
 
     max_turns: int = 200
+    memory_top_k: int = 3
     parallel_tools: bool = True
     max_concurrency: int = 8
     options: RequestOptions = field(default_factory=RequestOptions)
 
     def __post_init__(self) -> None:
         _number(self, "max_turns", low=1, whole=True)
+        _number(self, "memory_top_k", low=0, whole=True)
         _number(self, "max_concurrency", low=1, whole=True)
         _kind(self, "parallel_tools", bool, "True or False")
         _kind(self, "options", RequestOptions, "RequestOptions")
@@ -81,15 +84,24 @@ class RunConfig:
 class SessionConfig:
     """Settings of one session. Times are seconds; `None` switches a time limit off.
 
-    `attachment_placement` head or tail (CTX-7); `contributor_timeout` (10) for async
-    contributors; `decision_timeout` (10) for async `before_tool_call` hooks and `approval_timeout`
+    `context_window` is the model's window in tokens: by default what the client knows of its model,
+    else 128,000; 0 switches the window's lines off. `compact_threshold` (80) is the soft line, in
+    per cent of the window from 1 to 100; `auto_compact` (on) compacts there, off only at the
+    emergency line of 95 %; `compaction_timeout` (120) bounds one pass.
+    `attachment_placement` and `memory_placement` head or tail (CTX-7); `contributor_timeout` (10)
+    for async contributors, for advice before a pass and for memory; `decision_timeout` (10) for async `before_tool_call` hooks and `approval_timeout`
     (off) for the approver; `tool_timeout` (120) for tools without their own;
     `max_result_chars` (16,384) ≥ 256, what any tool result is cut to; `strict_plugins` ends a run
     when a contributor fails; `keep_runs` (100) ≥ 0, the length of the audit trail;
     `working_folder` what tools see (the process's by default); `run` the default `RunConfig`.
     """
 
+    context_window: int | None = None
+    compact_threshold: float = 80
+    auto_compact: bool = True
+    compaction_timeout: float | None = 120.0
     attachment_placement: Placement = "head"
+    memory_placement: Placement = "head"
     contributor_timeout: float | None = 10.0
     decision_timeout: float | None = 10.0
     approval_timeout: float | None = None
@@ -101,15 +113,28 @@ class SessionConfig:
     run: RunConfig = field(default_factory=RunConfig)
 
     def __post_init__(self) -> None:
-        if self.attachment_placement not in get_args(Placement):
-            raise _refuse(self, "attachment_placement", "'head' or 'tail'")
-        for name in ("contributor_timeout", "decision_timeout", "approval_timeout", "tool_timeout"):
+        _number(self, "context_window", low=0, whole=True, optional=True)
+        _number(self, "compact_threshold", low=1, high=100)
+        for name in ("attachment_placement", "memory_placement"):
+            if getattr(self, name) not in get_args(Placement):
+                raise _refuse(self, name, "'head' or 'tail'")
+        for name in _TIMES:
             _number(self, name, above=0, optional=True)
         _number(self, "max_result_chars", low=256, whole=True)
         _number(self, "keep_runs", low=0, whole=True)
+        _kind(self, "auto_compact", bool, "True or False")
         _kind(self, "strict_plugins", bool, "True or False")
         _kind(self, "working_folder", (str, NoneType), "a string or None")
         _kind(self, "run", RunConfig, "a RunConfig")
+
+
+_TIMES = (
+    "compaction_timeout",
+    "contributor_timeout",
+    "decision_timeout",
+    "approval_timeout",
+    "tool_timeout",
+)
 
 
 def _number(

@@ -92,10 +92,12 @@ class LoopBusyError(LoopError):
 
     recoverable = True
 
-    def __init__(self, attempted: str = "run") -> None:
+    def __init__(self, attempted: str = "run", *, busy_with: str | None = None) -> None:
         self.attempted = attempted
+        self.busy_with = busy_with
+        what = f"{busy_with} is going on" if busy_with else "a run is in flight"
         super().__init__(
-            f"cannot {attempted}: a run is in flight on this session; await it, cancel() it,"
+            f"cannot {attempted}: {what} on this session; await it, cancel() it,"
             " or use a second BareLoop"
         )
 

@@ -12,19 +12,22 @@ import anyio
 
 from loopctl._calls import says_something, unpaired
 from loopctl._clock import SYSTEM_CLOCK, Clock
+from loopctl.compaction.truncating import TruncatingCompactor
+from loopctl.compaction.types import Compactor
 from loopctl.config import RunConfig, SessionConfig
 from loopctl.context.attachments import Attachment
 from loopctl.engine.emitter import Emitter
 from loopctl.engine.flight import Flight
 from loopctl.engine.run import fly
 from loopctl.engine.session import Session
-from loopctl.errors import ConfigError
+from loopctl.errors import ConfigError, LoopBusyError
 from loopctl.messages import Message, Role
 from loopctl.models.client import ModelClient
 from loopctl.models.resilience import ResilientClient
 from loopctl.models.retries import RetryPolicy
 from loopctl.plugins import PluginRegistry
 from loopctl.runs import Run
+from loopctl.tokens import DEFAULT_COUNTER, TokenCounter
 from loopctl.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
@@ -32,8 +35,10 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectSendStream
     from typing_extensions import TypeVar
 
+    from loopctl.engine.passes import PassReport
     from loopctl.engine.stream import EventStream
     from loopctl.events import Event
+    from loopctl.memory.types import Memory
     from loopctl.tools.decisions import Approver
     from loopctl.tools.layers import Layer
 
@@ -53,7 +58,9 @@ class BareLoop(Generic[D]):
     `plugins` are registered in the order given, before the client is made; `attachments` are
     pinned from the start; `history` is a conversation to go on from; `layers` wrap tool calls, the
     first outermost; `approver` answers `Ask`; `retry` is the policy for failed model calls, `None`
-    for none; `clock` is where time and ids come from.
+    for none; `compactor` shrinks the conversation when it must be (`TruncatingCompactor()` unless
+    you give another); `memory` is what each turn retrieves from; `counter` estimates tokens;
+    `clock` is where time and ids come from.
 
     Constructing opens nothing and starts nothing. One run at a time; two sessions share nothing
     but what they are given. Methods may be called from other tasks of the same event loop; from
@@ -74,6 +81,9 @@ class BareLoop(Generic[D]):
         layers: Sequence[Layer] = (),
         approver: Approver | None = None,
         retry: RetryPolicy | None = RetryPolicy(),  # noqa: B008  # frozen
+        compactor: Compactor | None = None,
+        memory: Memory | None = None,
+        counter: TokenCounter = DEFAULT_COUNTER,
         clock: Clock | None = None,
     ) -> None:
         self._made_client = isinstance(client, str)
@@ -86,10 +96,7 @@ class BareLoop(Generic[D]):
             raise ConfigError(
                 f"client={client!r}: give a ModelClient or a string such as 'openai-chat:gpt-5.4'"
             )
-        history = tuple(history)
-        problem = unpaired(history)
-        if problem is not None:
-            raise ConfigError(f"history: {problem}; every provider would refuse it")
+        history = _sound(history)
         wrapped = retry is not None and not isinstance(given, ResilientClient)
         clock = clock or SYSTEM_CLOCK
         self._session = Session(
@@ -105,6 +112,9 @@ class BareLoop(Generic[D]):
             layers=layers,
             approver=approver,
             clock=clock,
+            compactor=compactor or TruncatingCompactor(),
+            memory=memory,
+            counter=counter,
         )
 
     # -- running ------------------------------------------------------------------------------
@@ -193,6 +203,43 @@ class BareLoop(Generic[D]):
         """What is pinned, in the order in which it rides."""
         return self._session.attachment_ids()
 
+    # -- the history --------------------------------------------------------------------------
+
+    async def compact(self, instructions: str | None = None) -> PassReport:
+        """Shrink the conversation now, between runs; says what came of it (CMP-7).
+
+        `instructions` reach compactors that can read. Raises `LoopBusyError` while a run is in
+        flight; a compactor that fails is told of in the report, and the history stays.
+        """
+        from loopctl.engine.passes import compact_by_hand
+
+        session = self._session
+        self._check_idle("compact")
+        session.busy_with = "a pass"
+        try:
+            return await compact_by_hand(session, instructions)
+        finally:
+            session.busy_with = None
+
+    def clear(self) -> None:
+        """Forget the conversation, between runs; what is pinned stays."""
+        self.replace_history(())
+
+    def replace_history(self, messages: Iterable[Message]) -> None:
+        """Edit the history by hand, between runs.
+
+        Raises `ConfigError` for a history that no provider would take, `LoopBusyError` while a run
+        is in flight.
+        """
+        history = _sound(messages)
+        self._check_idle("edit the history")
+        self._session.machine.replace(history)
+
+    def _check_idle(self, attempted: str) -> None:
+        session = self._session
+        if session.flight is not None or session.busy_with is not None:
+            raise LoopBusyError(attempted, busy_with=session.busy_with)
+
     # -- reading ------------------------------------------------------------------------------
 
     @property
@@ -272,6 +319,15 @@ def _connected(spec: str, plugins: PluginRegistry) -> ModelClient:
     from loopctl.models.connect import connect  # a session with a client of its own does without
 
     return connect(spec, prefixes=plugins.prefixes)
+
+
+def _sound(history: Iterable[Message]) -> tuple[Message, ...]:
+    """A history that a session may go on from; `ConfigError` for another."""
+    messages = tuple(history)
+    problem = unpaired(messages)
+    if problem is not None:
+        raise ConfigError(f"history: {problem}; every provider would refuse it")
+    return messages
 
 
 def _message(input: str | Message | None) -> Message | None:

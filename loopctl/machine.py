@@ -207,6 +207,22 @@ class LoopMachine:
         return len(self._messages)
 
     @property
+    def split(self) -> int:
+        """How many messages of the conversation are history."""
+        return self._split
+
+    def run_start(self, *, continued: bool) -> int:
+        """Where the messages of the present or last run begin.
+
+        A run that continues an earlier one has its input there: the user's last words before it.
+        """
+        start = self._began
+        if continued:
+            said = (i for i in range(start - 1, -1, -1) if _is_said(self._messages[i]))
+            start = next(said, start) if not any(map(_is_said, self.tail(start))) else start
+        return start
+
+    @property
     def edition(self) -> int:
         """Changes whenever the conversation changes other than by new messages at its end."""
         return self._edition
@@ -658,6 +674,11 @@ class LoopMachine:
         )
         if not whole:
             raise ValueError("not a machine: the fields of the document contradict each other")
+
+
+def _is_said(message: Message) -> bool:
+    """Whether a message is what a user said, and no tool's result."""
+    return message.role is Role.USER and not message.results and says_something(message.parts)
 
 
 def _figures(document: Mapping[str, Any] | None) -> Figures | None:

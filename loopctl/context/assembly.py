@@ -1,7 +1,8 @@
 """How a request is put together (CTX-19, CTX-20).
 
-Head: attachments, contributors. Then the conversation. Tail: contributors, attachments. The
-steadiest stands outermost at the head, so that an unchanged store gives an unchanged prefix.
+Head: attachments, contributors, memory. Then the conversation. Tail: contributors, memory,
+attachments. The steadiest stands outermost at the head, so that an unchanged store gives an
+unchanged prefix.
 """
 
 from __future__ import annotations
@@ -32,10 +33,17 @@ def assemble(
     contributions: Contributions,
     attachments: Message | None,
     attachment_placement: Placement,
+    memory: Message | None = None,
+    memory_placement: Placement = "head",
 ) -> ModelRequest:
     """The request of one turn; transients are in it and nowhere else."""
     head: Sequence[Message] = contributions.head
     tail: Sequence[Message] = contributions.tail
+    if memory is not None:
+        if memory_placement == "head":
+            head = (*head, memory)
+        else:
+            tail = (*tail, memory)
     if attachments is not None:
         if attachment_placement == "head":
             head = (attachments, *head)

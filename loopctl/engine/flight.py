@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -24,7 +24,7 @@ from loopctl.errors import (
     Refused,
     RunCancelled,
 )
-from loopctl.machine import Outcome, Policy, State
+from loopctl.machine import Outcome, State
 from loopctl.messages import Message, ToolCallPart
 from loopctl.replies import ModelResponse
 from loopctl.runs import CallRecord, Run, TurnRecord
@@ -63,8 +63,8 @@ class Flight:
         *,
         streaming: bool = False,
     ) -> None:
-        if session.flight is not None:
-            raise LoopBusyError
+        if session.flight is not None or session.busy_with is not None:
+            raise LoopBusyError(busy_with=session.busy_with)
         if input is None and not session.machine.unfinished:
             raise ConfigError("there is no unfinished run to continue; give an input")
         session.attachments.here()
@@ -73,7 +73,7 @@ class Flight:
         self.config = config
         self.emitter = emitter
         self.streaming = streaming
-        self.policy = Policy(max_turns=config.max_turns)
+        self.policy = session.policy(config)
         self.run_id = session.clock.new_id("run")
         self.started = session.clock.now()
         self.scope = anyio.CancelScope()
@@ -92,6 +92,10 @@ class Flight:
         self.open: OpenTurn | None = None
         self.usage = Usage()
         self.warnings: list[str] = []
+        self.recalled: tuple[int, Message | None] | None = None
+        """A turn and what memory gave for it, kept for its retry (CTX-22)."""
+        self.refusal: ContextOverflowError | None = None
+        """What the provider said of a prompt that it found too long, until one is taken."""
         self.run: Run[str] | None = None
         self.ended: RunEnded | None = None
         self.tell: Teller | None = None
@@ -102,6 +106,9 @@ class Flight:
             self.tell = Teller(self)
         session.machine.begin(input)
         session.flight = self
+        guess = session.window_warning()
+        if guess is not None:
+            self.warn(guess)
 
     @property
     def turn(self) -> int:
@@ -133,6 +140,15 @@ class Flight:
     def warn(self, text: str) -> None:
         """Note what went wrong without ending the run."""
         self.warnings.append(text)
+
+    def refused(self, error: ContextOverflowError, estimate: int) -> None:
+        """Take note that a prompt of `estimate` tokens was too long (CTX-33)."""
+        self.spend(error.usage)
+        self.refusal = error
+        self.warn(f"turn {self.turn}: the provider refused a prompt of about {estimate} tokens")
+        self.session.learn_window(estimate)
+        self.policy = self.session.policy(self.config)
+        self.session.machine.overflow(estimate)
 
     def contributor_failed(self, failure: ContributorFailure) -> None:
         """Note a contributor that lost its message."""
@@ -177,8 +193,8 @@ class Flight:
         session, machine = self.session, self.session.machine
         if isinstance(cause, ModelError):
             self.spend(cause.usage)
-        if isinstance(cause, ContextOverflowError):
-            outcome = Outcome(ending="context_exceeded", used=cause.used, limit=cause.limit)
+        if outcome.ending == "context_exceeded":
+            cause, outcome = self.refusal, _as_the_provider_said(outcome, self.refusal)
         if machine.state is not State.TERMINAL:
             finished = self.open.finished if self.open else {}
             machine.end(outcome, [record.result for record in finished.values()])
@@ -218,6 +234,12 @@ class Flight:
         finally:
             self.emitter.close()
         return self.run
+
+
+def _as_the_provider_said(outcome: Outcome, refusal: ContextOverflowError | None) -> Outcome:
+    if refusal is None or refusal.used is None or refusal.limit is None:
+        return outcome
+    return replace(outcome, used=refusal.used, limit=refusal.limit)
 
 
 def _error(

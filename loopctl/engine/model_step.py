@@ -1,12 +1,19 @@
-"""One model call: consult, assemble, call, feed the reply back (CTX-3, CTX-19, ENG-25)."""
+"""The boundary of a turn and its model call (CTX-3, CTX-19, CTX-22, CTX-31, CTX-33, ENG-25)."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 from loopctl._cancel import stop_if_cancelled
+from loopctl._deadline import Deadline
+from loopctl._failures import error_text, goes_through
 from loopctl.context.assembly import assemble
 from loopctl.context.contributors import Contributions, consult
 from loopctl.engine.flight import Flight, OpenTurn
-from loopctl.machine import State
+from loopctl.errors import ContextOverflowError
+from loopctl.machine import CallModel, State
+from loopctl.messages import Message
 from loopctl.models.client import ModelRequest
 from loopctl.models.resilience import ResilientClient
 from loopctl.replies import ModelResponse, StopReason
@@ -14,8 +21,22 @@ from loopctl.replies import ModelResponse, StopReason
 _NOBODY = Contributions([], [], [])
 
 
-async def build_request(flight: Flight) -> ModelRequest:
-    """Ask the contributors, render the attachments, put the request together."""
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What rides one request and vanishes."""
+
+    contributions: Contributions
+    attachments: Message | None
+    memory: Message | None
+
+    def messages(self) -> list[Message]:
+        """All of them, in no order that matters."""
+        found = [*self.contributions.head, *self.contributions.tail]
+        return found + [m for m in (self.attachments, self.memory) if m is not None]
+
+
+async def gather(flight: Flight) -> Extras:
+    """Ask the contributors, retrieve from memory, render the attachments (CTX-31, step 4)."""
     session, config = flight.session, flight.session.config
     contributions = _NOBODY
     if session.plugins.contributors:
@@ -32,34 +53,68 @@ async def build_request(flight: Flight) -> ModelRequest:
             flight.contributor_failed(failure)
             if flight.tell is not None:
                 await flight.tell.contributor_failed(failure)
+    memory = await _remembered(flight) if session.memory is not None else None
+    return Extras(contributions, await session.attachments.message(), memory)
+
+
+def request_of(flight: Flight, extras: Extras) -> ModelRequest:
+    """The request of the turn in flight."""
+    session, config = flight.session, flight.session.config
     return assemble(
         session.machine,
         system=session.system,
         tools=session.registry.schemas,
         options=flight.config.options,
-        contributions=contributions,
-        attachments=await session.attachments.message(),
+        contributions=extras.contributions,
+        attachments=extras.attachments,
         attachment_placement=config.attachment_placement,
+        memory=extras.memory,
+        memory_placement=config.memory_placement,
     )
 
 
-async def model_step(flight: Flight, over_line: int) -> None:
-    """Run one model call of the flight and feed what came of it to the machine."""
+async def model_step(flight: Flight) -> None:
+    """Take the turn to its model call and feed what came of it to the machine.
+
+    Where a line of the window, a deferral or a cancellation comes first, it returns before the
+    call; the machine's next step says what is due.
+    """
     session, machine, tell = flight.session, flight.session.machine, flight.tell
     turn, started = machine.turn, session.clock.now()
-    if machine.steering:
+    if machine.steering and not machine.passed_here:  # during a pass it waits (CTX-23)
         delivered = machine.deliver()
         if tell is not None:
             await tell.steering_delivered(delivered)
-    request = await build_request(flight)
+    flight.policy = policy = session.policy(flight.config)
+    estimate, over_line, raw = session.estimate, 0, 0.0
+    if policy.window and machine.figures is None:
+        _measure(flight)
+        if type(machine.next_step(policy)) is not CallModel:
+            return
+    extras = await gather(flight)
+    if policy.window:
+        raw = _weigh(flight, extras)
+        step = machine.next_step(policy)
+        if type(step) is not CallModel:
+            await _deferred(flight)
+            return
+        over_line = step.over_line
+    request = request_of(flight, extras)
     offered = session.offered()  # what this request offers, whatever is registered meanwhile
     await stop_if_cancelled(flight.native_cancellations)
     if flight.scope.cancel_called:
         return
     if tell is not None:
         await tell.turn_started(over_line)
-    response = await _call(flight, request)
+    try:
+        response = await _call(flight, request)
+    except ContextOverflowError as error:
+        _refused(flight, extras, error)
+        return
     flight.spend(response.usage)
+    flight.refusal = None
+    if raw and response.usage is not None:
+        estimate.learn(response.usage.input_tokens, raw)
     if flight.scope.cancel_called:
         return
     _note_ending(flight, response)
@@ -71,6 +126,75 @@ async def model_step(flight: Flight, over_line: int) -> None:
         flight.close_turn()
     if tell is not None:
         await tell.reply(opened)
+
+
+def _measure(flight: Flight) -> None:
+    """Feed F and C (CTX-31, step 1)."""
+    session = flight.session
+    session.machine.measure(
+        fixed=session.estimate.fixed(session.system, session.registry.schemas),
+        conversation=session.estimate.conversation(session.machine),
+    )
+
+
+def _weigh(flight: Flight, extras: Extras) -> float:
+    """Feed X, and give the uncalibrated figure of the whole request."""
+    session, estimate = flight.session, flight.session.estimate
+    pinned = estimate.raw_messages((extras.attachments,)) if extras.attachments else 0.0
+    all_of_them = estimate.raw_messages(extras.messages())
+    factor = estimate.calibration
+    session.machine.weigh(math.ceil(all_of_them * factor), attachments=math.ceil(pinned * factor))
+    fixed = estimate.raw_fixed(session.system, session.registry.schemas)
+    return fixed + estimate.raw_conversation(session.machine) + all_of_them
+
+
+async def _deferred(flight: Flight) -> None:
+    """Tell that the turn waits for a pass, if that is what stands in its way."""
+    figures = flight.session.machine.figures
+    if flight.tell is None or figures is None or flight.scope.cancel_called:
+        return
+    tokens = figures.fixed + figures.conversation + (figures.transients or 0)
+    await flight.tell.turn_deferred(tokens, math.ceil(flight.policy.line))
+
+
+def _refused(flight: Flight, extras: Extras, error: ContextOverflowError) -> None:
+    """The provider found the prompt too long: the machine decides what that means (CTX-33)."""
+    machine = flight.session.machine
+    if machine.figures is None or machine.figures.transients is None:
+        _measure(flight)
+        _weigh(flight, extras)
+    figures = machine.figures
+    assert figures is not None, "measured"
+    flight.refused(error, figures.fixed + figures.conversation + (figures.transients or 0))
+
+
+async def _remembered(flight: Flight) -> Message | None:
+    """What memory gives for this turn, retrieved once; a failing store costs an event (CTX-22)."""
+    from loopctl.context.recall import query_for, recall
+
+    session, turn, limit = flight.session, flight.turn, flight.config.memory_top_k
+    if flight.recalled is not None and flight.recalled[0] == turn:
+        return flight.recalled[1]
+    memory = session.memory
+    query = query_for(flight.input, session.machine.last_message, turn) if limit else ""
+    if memory is None or not query:
+        return None
+    found: Message | None = None
+    try:
+        with Deadline(session.config.contributor_timeout) as deadline:
+            found = await recall(memory, query, limit)
+        if deadline.expired:
+            raise TimeoutError("no answer in time")
+    except BaseException as error:
+        passing = goes_through(error, flight.native_cancellations)
+        if passing is not None:
+            raise passing from None
+        reason = error_text(error)
+        flight.warn(f"memory failed to retrieve: {reason}")
+        if flight.tell is not None:
+            await flight.tell.memory_failed("retrieve", reason)
+    flight.recalled = (turn, found)
+    return found
 
 
 async def _call(flight: Flight, request: ModelRequest) -> ModelResponse:

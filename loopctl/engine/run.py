@@ -6,10 +6,11 @@ from typing import NoReturn
 
 from loopctl._cancel import cancellation_pending, native_cancellations, stop_if_cancelled
 from loopctl._failures import error_text, goes_through, unwrapped
+from loopctl.engine.compact_step import compact_step
 from loopctl.engine.flight import Flight
 from loopctl.engine.model_step import model_step
 from loopctl.engine.tool_step import tool_step
-from loopctl.errors import LoopError, MachineError
+from loopctl.errors import LoopError
 from loopctl.machine import CallModel, CallTools, Done, Outcome
 from loopctl.runs import Run
 
@@ -56,16 +57,16 @@ async def _land_on_error(flight: Flight, error: BaseException) -> NoReturn:
 
 
 async def _steps(flight: Flight) -> Outcome:
-    machine, policy = flight.session.machine, flight.policy
+    machine = flight.session.machine
     if flight.tell is not None:
         await flight.tell.run_started()
     while True:
-        step = machine.next_step(policy)
+        step = machine.next_step(flight.policy)
         if isinstance(step, CallModel):
-            await model_step(flight, step.over_line)
+            await model_step(flight)
         elif isinstance(step, CallTools):
             await tool_step(flight, step)
         elif isinstance(step, Done):
             return step.outcome
         else:
-            raise MachineError("next_step", machine.state.value, f"no step for {step}")
+            await compact_step(flight, step)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import tempfile
 import threading
 from collections import deque
@@ -14,22 +16,32 @@ import anyio
 from loopctl._calls import says_something
 from loopctl._clock import Clock
 from loopctl._threads import Threads
-from loopctl.config import SessionConfig
+from loopctl.compaction.types import Compactor
+from loopctl.config import RunConfig, SessionConfig
 from loopctl.context.attachments import Attachment, AttachmentStore
+from loopctl.context.estimate import Estimate
 from loopctl.engine.emitter import Emitter
 from loopctl.errors import ConfigError
-from loopctl.machine import LoopMachine, State
+from loopctl.machine import LoopMachine, Policy, State
 from loopctl.messages import Message, Role
 from loopctl.models.client import ModelClient, ToolSchema
 from loopctl.plugins import PluginRegistry
 from loopctl.runs import Run
+from loopctl.tokens import TokenCounter
 from loopctl.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
     from loopctl.engine.flight import Flight
+    from loopctl.memory.types import Memory
     from loopctl.tools.decisions import Approver
     from loopctl.tools.dispatch import Dispatcher
     from loopctl.tools.layers import Layer
+
+
+logger = logging.getLogger("loopctl")
+
+DEFAULT_WINDOW = 128_000
+"""The window in tokens of a model of which nothing is known."""
 
 
 class Session:
@@ -50,6 +62,9 @@ class Session:
         approver: Approver | None,
         clock: Clock,
         serving: ModelClient,
+        compactor: Compactor,
+        memory: Memory | None,
+        counter: TokenCounter,
     ) -> None:
         self.client = client
         self.serving = serving
@@ -64,14 +79,70 @@ class Session:
         self.threads = Threads()
         self.attachments = AttachmentStore(attachments)
         self.machine = LoopMachine(history)
+        self.compactor = compactor
+        self.memory = memory
+        self.estimate = Estimate(counter)
+        self.busy_with: str | None = None
+        """What is going on between runs that no run may overtake."""
         self.runs: deque[Run[Any]] = deque(maxlen=config.keep_runs)
         self.flight: Flight | None = None
+        self._policy: tuple[RunConfig | None, Policy] = (None, Policy())
+        self._window_warned = False
+        self._window_learnt: float = math.inf
         self._layers = tuple(layers)
         self._approver = approver
         self._dispatcher: Dispatcher | None = None
         self._making_folder = threading.Lock()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._offered: tuple[tuple[ToolSchema, ...], dict[str, str]] = ((), {})
+
+    def policy(self, config: RunConfig) -> Policy:
+        """What the machine decides by now (CTX-30): clients may learn their window late."""
+        settings, (known_for, known) = self.config, self._policy
+        window = self._window(config.options.max_output_tokens or 0)
+        if known_for is config and known.window == window:
+            return known
+        policy = Policy(
+            max_turns=config.max_turns,
+            window=window,
+            threshold=settings.compact_threshold,
+            auto_compact=settings.auto_compact,
+        )
+        self._policy = (config, policy)
+        return policy
+
+    def _window(self, reserved: int) -> int:
+        window = self.config.context_window
+        if window is None:
+            window = self.client.context_window
+        if window is None:
+            window = DEFAULT_WINDOW
+        if window == 0:
+            return 0
+        left = window - reserved
+        if left <= 0:
+            raise ConfigError(
+                f"max_output_tokens={reserved} leaves nothing of the window of {window} tokens;"
+                " lower it, or set SessionConfig.context_window to what the model has"
+            )
+        return int(min(left, self._window_learnt))
+
+    def window_warning(self) -> str | None:
+        """One warning for each session whose window is a guess."""
+        known = self.config.context_window, self.client.context_window
+        if self._window_warned or known != (None, None):
+            return None
+        self._window_warned = True
+        warning = (
+            f"the window of {self.client.model} is unknown, {DEFAULT_WINDOW} tokens are assumed;"
+            " set SessionConfig.context_window"
+        )
+        logger.warning(warning)
+        return warning
+
+    def learn_window(self, refused: int) -> None:
+        """A provider found an estimate of `refused` tokens too long (CTX-33)."""
+        self._window_learnt = min(self._window_learnt, max(1, refused * 95 // 100))
 
     @property
     def dispatcher(self) -> Dispatcher:

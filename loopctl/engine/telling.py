@@ -8,7 +8,13 @@ from loopctl._failures import error_text
 from loopctl.events import (
     AttachmentsChanged,
     AttemptReset,
+    CompactionFailed,
+    CompactionFinished,
+    CompactionSkipped,
+    CompactionStarted,
     ContributorFailed,
+    Event,
+    MemoryFailed,
     ReplyReceived,
     RunEnded,
     RunStarted,
@@ -17,6 +23,7 @@ from loopctl.events import (
     ThinkingDelta,
     ToolCallRequested,
     ToolFinished,
+    TurnDeferred,
     TurnEnded,
     TurnStarted,
 )
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
     from loopctl.context.contributors import ContributorFailure
     from loopctl.engine.emitter import Emitter
     from loopctl.engine.flight import Flight, OpenTurn
+    from loopctl.engine.passes import PassReport
     from loopctl.messages import Message, ToolResultPart
     from loopctl.runs import Run
     from loopctl.wire.stream_events import AttemptStarted, PartDelta
@@ -60,6 +68,17 @@ class Teller:
         """What users said is part of the conversation now."""
         turn = self._flight.turn
         await self._send(SteeringDelivered(run_id=self._run_id, turn=turn, messages=messages))
+
+    async def memory_failed(self, operation: str, reason: str) -> None:
+        """The memory store failed; the turn goes on without it."""
+        turn = self._flight.turn
+        failed = MemoryFailed(run_id=self._run_id, turn=turn, operation=operation, reason=reason)
+        await self._send(failed)
+
+    async def turn_deferred(self, tokens: int, line: int) -> None:
+        """The turn waits for a pass: its payload crossed the line."""
+        turn = self._flight.turn
+        await self._send(TurnDeferred(run_id=self._run_id, turn=turn, tokens=tokens, line=line))
 
     async def turn_started(self, over_line: int) -> None:
         """The model is about to be called."""
@@ -123,6 +142,28 @@ def run_ended(run: Run[str]) -> RunEnded:
         turns=len(run.turns),
         error=None if error is None else error_text(error),
     )
+
+
+def pass_started(run_id: str, turn: int, report: PassReport) -> Event:
+    """A pass begins."""
+    return CompactionStarted(
+        run_id=run_id,
+        turn=turn,
+        reason=report.reason.value,
+        tokens=report.before,
+        target=report.target,
+    )
+
+
+def pass_ended(run_id: str, turn: int, report: PassReport) -> Event:
+    """What came of a pass."""
+    reason = report.reason.value
+    if report.error is not None:
+        return CompactionFailed(run_id=run_id, turn=turn, reason=reason, error=report.why)
+    if not report.changed:
+        return CompactionSkipped(run_id=run_id, turn=turn, reason=reason, why=report.why)
+    before, after = report.before, report.after
+    return CompactionFinished(run_id=run_id, turn=turn, reason=reason, before=before, after=after)
 
 
 def attachments_changed(

@@ -55,6 +55,7 @@ class ScriptedClient:
     same script and give equal messages; a stream cuts texts and arguments into pieces of at most
     `delta_chars` characters (`None`: uncut).
 
+    `context_window` is what it says of its model, in tokens; `None` is a model that is not known.
     `requests` holds every request that came, `remaining` says how many replies are left. One
     request too many is an `AssertionError` that shows it. Concurrent calls take replies in the
     order in which they ask.
@@ -68,7 +69,7 @@ class ScriptedClient:
         *replies: Reply,
         model: str = "scripted",
         provider: str = "scripted",
-        context_window: int | None = None,
+        context_window: int | None = 128_000,
         delta_chars: int | None = 16,
     ) -> None:
         if delta_chars is not None and delta_chars < 1:
