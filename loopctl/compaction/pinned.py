@@ -33,8 +33,9 @@ def is_summary(message: Message) -> bool:
 def pinned_in(messages: Sequence[Message], run_start: int) -> tuple[int, ...]:
     """The indices of the goal and of the input and steering of the run in flight, in order.
 
-    The goal is the first message of the user's own. The run begins at `run_start`; whatever the user says from
-    there on is its input or steering. Summaries are not pinned, because a pass may fold them.
+    The goal is the first message of the user's own. The run begins at `run_start`; whatever the
+    user says from there on is its input or steering. Summaries are not pinned, because a pass may
+    fold them.
     """
     goal = next((i for i, m in enumerate(messages) if m.role is Role.USER and not m.results), None)
     said = [i for i in range(run_start, len(messages)) if _is_said(messages[i])]

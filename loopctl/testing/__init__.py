@@ -23,19 +23,21 @@ from loopctl.testing.byte_server import (
 )
 from loopctl.testing.chat_replies import chat_chunk, chat_completion, chat_pieces, chat_reply
 from loopctl.testing.clock import FixedClock
+from loopctl.testing.compaction import CompactorContract, conversations
 from loopctl.testing.consulting import consult
-from loopctl.testing.conversations import (
+from loopctl.testing.scripted import Answer, Reply, ScriptedClient, call, stream_events
+from loopctl.testing.validity import (
     assert_valid_conversation,
     assert_valid_request,
     conversation_problems,
     request_problems,
 )
-from loopctl.testing.scripted import Answer, Reply, ScriptedClient, call, stream_events
 
 __all__ = [
     "Answer",
     "ByteServer",
     "Close",
+    "CompactorContract",
     "FixedClock",
     "Playable",
     "ReceivedRequest",
@@ -54,6 +56,7 @@ __all__ = [
     "chat_reply",
     "consult",
     "conversation_problems",
+    "conversations",
     "request_problems",
     "respond",
     "respond_json",

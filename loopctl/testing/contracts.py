@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
@@ -19,12 +18,11 @@ from loopctl.errors import ConfigError, ModelError
 from loopctl.messages import Message, ToolCallPart
 from loopctl.models.client import ModelClient, ModelRequest, ToolSchema
 from loopctl.replies import ModelResponse, StopReason
+from loopctl.testing.backends import BACKENDS
 from loopctl.testing.byte_script import Close, Reset, Stall
 from loopctl.testing.byte_server import ThreadedByteServer
 from loopctl.testing.scripted import call
 from loopctl.wire.accumulator import Accumulator
-
-BACKENDS = ["asyncio", *(["trio"] if importlib.util.find_spec("trio") else [])]
 
 PATIENCE = 20.0
 """How long one test may take, in seconds."""
