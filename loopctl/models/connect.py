@@ -47,7 +47,7 @@ def connect(
 
     `options` for the others: `headers` for every request; `context_window` in tokens; `provider`,
     the name in errors and messages; `profile`, the kind of server, where it speaks Chat
-    Completions.
+    Completions; `keep_alive` for Ollama.
 
     `prefixes` are more of them, such as plugins bring (a session adds those of its plugins):
     `prefixes[prefix](model, **given)` makes the client, of the arguments that differ from their
@@ -82,7 +82,7 @@ def connect(
             raise ConfigError(_unknown(name, known_options, "option", spec))
     if "profile" in dialect.options:
         options.setdefault("profile", provider.profile)
-    address = base_url or _address(provider)
+    address = dialect.address(base_url or _address(provider))
     headers = {
         name: os.environ[variable]
         for name, variable in provider.headers.items()
@@ -104,10 +104,14 @@ def connect(
 
 @dataclass(frozen=True, slots=True)
 class _Dialect:
-    """How the client of a dialect is found, and its own options beside those that all have."""
+    """How the client of a dialect is found, and its own options beside those that all have.
+
+    `address` completes an address that need not be a whole URL.
+    """
 
     load: Callable[[], ModelFactory]
     options: tuple[str, ...] = ()
+    address: Callable[[str], str] = str
 
 
 def _openai_chat() -> ModelFactory:
@@ -116,8 +120,24 @@ def _openai_chat() -> ModelFactory:
     return OpenAIChatClient
 
 
+def _ollama() -> ModelFactory:
+    from loopctl.models.ollama import OllamaClient
+
+    return OllamaClient
+
+
+def _ollama_address(given: str) -> str:
+    from loopctl.models.ollama.facts import address
+
+    try:
+        return address(given)
+    except ValueError:
+        return given  # the client says what is wrong with it
+
+
 _DIALECTS: Mapping[str, _Dialect] = {
     "openai_chat": _Dialect(_openai_chat, ("profile",)),
+    "ollama": _Dialect(_ollama, ("keep_alive",), _ollama_address),
 }
 
 
@@ -163,6 +183,9 @@ def _address(provider: Provider) -> str:
 
 def _key(provider: Provider, given_url: str | None, address: str) -> str | None:
     """The key from the environment; `None` where none is needed."""
+    if provider.keyless:
+        # nor is one told in the clear, whoever gave the address
+        return first_set(provider.keys) if address.startswith("https://") else None
     open_address = provider.profile is None and address != provider.base_url
     if given_url is not None and given_url.startswith("http://"):
         key = None

@@ -17,8 +17,9 @@ LOCAL = "local"
 class Provider:
     """One prefix. `keys` and `urls` are environment variables, the first that is set counts.
 
-    `dialect` is the folder of the client that speaks its API. `profile` is the kind of server
-    whatever its address, `None` to tell it by the address, where that is Chat Completions.
+    `keyless` says that no key is needed. `dialect` is the folder of the client that speaks its
+    API. `profile` is the kind of server whatever its address, `None` to tell it by the address,
+    where that is Chat Completions.
     `url_suffix` is appended to an address from the environment. `headers` are sent with the value
     of an environment variable where it is set. `default_model` is a sensible first choice that
     calls tools.
@@ -29,6 +30,7 @@ class Provider:
     keys: tuple[str, ...]
     urls: tuple[str, ...] = ()
     url_suffix: str = ""
+    keyless: bool = False
     dialect: str = "openai_chat"
     profile: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -96,6 +98,14 @@ PROVIDERS: Mapping[str, Provider] = {
             url_suffix="/openai/v1",
             profile="groq",
             default_model="openai/gpt-oss-120b",
+        ),
+        Provider(
+            prefix="ollama",
+            base_url="http://localhost:11434",
+            keys=("OLLAMA_API_KEY",),
+            urls=("OLLAMA_HOST",),
+            keyless=True,
+            dialect="ollama",
         ),
     )
 }

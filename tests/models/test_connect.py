@@ -10,6 +10,7 @@ from loopctl.errors import ConfigError
 from loopctl.messages import Message
 from loopctl.models.client import ModelRequest
 from loopctl.models.connect import connect
+from loopctl.models.ollama import OllamaClient
 from loopctl.models.openai_chat import OpenAIChatClient
 from loopctl.models.openai_chat.facts import PROFILES
 from loopctl.models.providers import PROVIDERS, first_configured
@@ -30,7 +31,9 @@ def made(spec: str, **options: Any) -> OpenAIChatClient:
     return client
 
 
-@pytest.mark.parametrize("prefix", PROVIDERS)
+@pytest.mark.parametrize(
+    "prefix", [name for name, provider in PROVIDERS.items() if provider.dialect == "openai_chat"]
+)
 def test_each_prefix_has_its_address_key_and_kind_of_server(
     prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,6 +46,31 @@ def test_each_prefix_has_its_address_key_and_kind_of_server(
     assert (client.model, client.provider) == ("a/b:c", prefix)
     assert client.encode(ASK).url == f"{provider.base_url}/chat/completions"
     assert client.profile is PROFILES[provider.profile or "openai"]
+
+
+def test_ollama_needs_no_key_and_is_not_told_one_in_the_clear(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """MOD-6: its variables; the vendor's own address gets the key; its option is its own."""
+    monkeypatch.setenv("OLLAMA_API_KEY", "k")
+    client = connect("ollama:qwen3:8b", keep_alive="1h", context_window=8_192)
+    assert isinstance(client, OllamaClient)
+    assert (client.model, client.provider, client.context_window) == ("qwen3:8b", "ollama", 8_192)
+    assert (client.encode(ASK).url, client._secret) == ("http://localhost:11434/api/chat", {})
+    assert b'"keep_alive":"1h"' in client.encode(ASK).body
+    monkeypatch.setenv("OLLAMA_HOST", "0.0.0.0:8080")
+    client = connect("ollama:m")
+    assert isinstance(client, OllamaClient)
+    assert (client.base_url, client._secret) == ("http://127.0.0.1:8080", {})
+    for address in ("https://ollama.com", "ollama.com"):
+        client = connect("ollama:m", base_url=address)
+        assert isinstance(client, OllamaClient)
+        assert client.base_url == "https://ollama.com"
+        assert client._secret == {"authorization": "Bearer k"}
+    with pytest.raises(ConfigError, match="base_url"):
+        connect("ollama:m", base_url="host:port")
+    with pytest.raises(ConfigError, match="no option 'profile'"):
+        connect("ollama:m", profile="vllm")
 
 
 def test_arguments_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
