@@ -51,6 +51,7 @@ _OVERFLOW_TEXTS = (
     "input tokens exceed the configured limit",
     "[input_too_large]",
     "prompt is too long",
+    "exceeds the maximum number of tokens allowed",
 )
 _QUOTA_CODES = frozenset(
     {
@@ -100,6 +101,11 @@ _NAMED: dict[str, type[ModelError]] = {
     "badrequesterror": BadRequestError,
     "unprocessable": BadRequestError,
     "payload_too_large": BadRequestError,
+    "invalid_argument": BadRequestError,
+    "failed_precondition": BadRequestError,
+    "resource_exhausted": RateLimitError,
+    "unauthenticated": AuthError,
+    "unavailable": OverloadedError,
 }
 _STATUSES: dict[int, type[ModelError]] = {
     401: AuthError,
@@ -114,6 +120,9 @@ _STATUSES: dict[int, type[ModelError]] = {
     503: OverloadedError,
     529: OverloadedError,
 }
+_NOT_TODAY = re.compile(r"perday|\blimit: 0\b(?!\.)")
+"""A quota of Google's that no wait within a run brings back."""
+
 _NUMBERS = re.compile(r"\d[\d,]*")
 
 
@@ -142,7 +151,12 @@ def read_error(
     headers: Mapping[str, str] | None = None,
     now: datetime.datetime | None = None,
 ) -> Upstream:
-    """Find the words in a decoded error: an object under `error`, a bare one, or a text."""
+    """Find the words in a decoded error: an object under `error`, a bare one, or a text.
+
+    Google may put them into a list, and what is to be done about them into `details`.
+    """
+    if isinstance(document, list):
+        document = next(iter(cast("list[object]", document)), None)
     outer = _mapping(document)
     given = outer.get("error", document)
     if isinstance(given, str) and isinstance(outer.get("message"), str):
@@ -150,7 +164,9 @@ def read_error(
     inner = _mapping(given)
     metadata = _mapping(inner.get("metadata"))
     names = [inner.get("code"), inner.get("type"), metadata.get("error_type"), inner.get("error")]
-    codes = tuple(str(name).lower() for name in names if isinstance(name, (str, int)))
+    names += [inner["status"]] if isinstance(inner.get("status"), str) else []
+    reasons, delay = _google_details(inner.get("details"))
+    codes = tuple(str(name).lower() for name in names + reasons if isinstance(name, (str, int)))
     if status is None or status == 200:
         status = next((int(code) for code in codes if re.fullmatch("[45][0-9]{2}", code)), None)
     text = given if isinstance(given, str) else inner.get("message") or inner.get("detail")
@@ -159,14 +175,31 @@ def read_error(
     if isinstance(metadata.get("raw"), str):
         text = f"{text}: {metadata['raw']}"
     headers = headers or {}
+    asked = retry_after(headers, now)
     return Upstream(
         text=text,
         codes=codes,
         status=status,
         document=inner,
         request_id=headers.get("x-request-id") or headers.get("x-generation-id"),
-        retry_after=retry_after(headers, now),
+        retry_after=delay if asked is None else asked,
     )
+
+
+def _google_details(given: object) -> tuple[list[object], float | None]:
+    """The reasons and quotas in the details of Google's errors, and the wait that they ask for."""
+    reasons: list[object] = []
+    delay: float | None = None
+    for detail in cast("list[object]", given) if isinstance(given, list) else ():
+        fields = _mapping(detail)
+        reasons.append(fields.get("reason"))
+        violations = fields.get("violations")
+        if isinstance(violations, list):
+            broken = cast("list[object]", violations)
+            reasons += [_mapping(violation).get("quotaId") for violation in broken]
+        if found := re.fullmatch(r"(\d+(?:\.\d+)?)s", str(fields.get("retryDelay"))):
+            delay = float(found.group(1))
+    return reasons, delay
 
 
 def read_response(
@@ -204,10 +237,13 @@ def _kind(upstream: Upstream) -> type[ModelError]:
         return ContextOverflowError
     if codes & _QUOTA_CODES or status == 402 or "credit balance is too low" in text:
         return QuotaError
+    if "resource_exhausted" in codes and _NOT_TODAY.search(" ".join((text, *codes))):
+        return QuotaError
     if codes & _OVERLOADED_CODES:
         return OverloadedError
     if status is not None:
-        if status == 400 and ("incorrect api key" in text or "api_key_invalid" in text):
+        bad_key = "incorrect api key" in text or "api_key_invalid" in text
+        if status == 400 and (bad_key or "api_key_invalid" in codes):
             return AuthError
         if status in _STATUSES:
             return _STATUSES[status]

@@ -189,3 +189,73 @@ def test_a_date_thousands_of_years_away_is_only_long() -> None:
     found = retry_after({"retry-after": "Fri, 31 Dec 9999 23:59:59 GMT"}, NOW)
     assert found is not None
     assert found > 1e9
+
+
+def google(status: int, name: str, text: str = "m", *details: dict[str, Any]) -> ModelError:
+    """An error as Google's APIs say it, in a list as they sometimes do."""
+    said = {"code": status, "message": text, "status": name, "details": list(details)}
+    found = error(status, {"error": said})
+    assert str(error(status, [{"error": said}])) == str(found)
+    in_stream = to_error(read_error({"error": said}), provider="acme", model="m")
+    assert type(in_stream) is type(found)
+    return found
+
+
+BAD_KEY = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}
+TOO_LONG = "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."
+
+
+@pytest.mark.parametrize(
+    ("status", "name", "text", "details", "kind"),
+    [
+        (400, "INVALID_ARGUMENT", "m", [], BadRequestError),
+        (400, "INVALID_ARGUMENT", "API key not valid.", [BAD_KEY], AuthError),
+        (400, "FAILED_PRECONDITION", "not in your region", [], BadRequestError),
+        (400, "INVALID_ARGUMENT", TOO_LONG, [], ContextOverflowError),
+        (500, "INTERNAL", TOO_LONG, [], ContextOverflowError),
+        (401, "UNAUTHENTICATED", "m", [], AuthError),
+        (402, "RESOURCE_EXHAUSTED", "prepaid credit is gone", [], QuotaError),
+        (403, "PERMISSION_DENIED", "m", [], AuthError),
+        (404, "NOT_FOUND", "m", [], NotFoundError),
+        (429, "RESOURCE_EXHAUSTED", "m", [], RateLimitError),
+        (429, "RESOURCE_EXHAUSTED", "Quota exceeded, limit: 0, model: m", [], QuotaError),
+        (429, "RESOURCE_EXHAUSTED", "Quota exceeded, limit: 0.5", [], RateLimitError),
+        (500, "INTERNAL", "m", [], ServerError),
+        (503, "UNAVAILABLE", "The model is overloaded.", [], OverloadedError),
+        (504, "DEADLINE_EXCEEDED", "m", [], ServerError),
+    ],
+)
+def test_the_errors_of_google(
+    status: int, name: str, text: str, details: list[dict[str, Any]], kind: type[ModelError]
+) -> None:
+    """MOD-11, MOD-12, B6: by its names and their details, with a status and in a stream."""
+    found = google(status, name, text, *details)
+    assert type(found) is kind
+    assert found.code == name.lower()
+    if isinstance(found, ContextOverflowError):
+        assert (found.used, found.limit) == (1_200_000, 1_048_576)
+
+
+@pytest.mark.parametrize(
+    ("delay", "seconds"), [("14s", 14.0), ("0.25s", 0.25), ("soon", None), (3, None), ("-1s", None)]
+)
+def test_google_asks_for_a_wait_in_the_details(delay: Any, seconds: float | None) -> None:
+    """E1: RetryInfo; a header counts more."""
+    retry = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay}
+    assert google(429, "RESOURCE_EXHAUSTED", "m", retry).retry_after == seconds
+    body = {"error": {"code": 429, "details": [retry]}}
+    assert error(429, body, {"retry-after": "2"}).retry_after == 2.0
+
+
+def test_a_quota_of_the_day_is_not_waited_for() -> None:
+    """MOD-11: a limit of the minute is, a limit of the day comes back tomorrow."""
+
+    def failure(*quotas: str) -> dict[str, Any]:
+        kind = "type.googleapis.com/google.rpc.QuotaFailure"
+        return {"@type": kind, "violations": [{"quotaId": quota} for quota in quotas]}
+
+    minute, day = "GenerateRequestsPerMinutePerProject", "GenerateRequestsPerDayPerProject-FreeTier"
+    found = google(429, "RESOURCE_EXHAUSTED", "m", failure(minute))
+    assert type(found) is RateLimitError
+    found = google(429, "RESOURCE_EXHAUSTED", "m", failure(minute, day))
+    assert type(found) is QuotaError
