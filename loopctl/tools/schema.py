@@ -157,7 +157,12 @@ def _model(
     definitions: dict[str, Any] = {field: (kind, info) for field, (_, kind, info) in fields.items()}
     config = ConfigDict(extra="forbid", protected_namespaces=())
     try:
-        model = create_model("Arguments", __config__=config, **definitions)
+        try:
+            model = create_model("Arguments", __config__=config, **definitions)
+        except Exception:
+            # At its first model, and only then, pydantic reads the metadata of every package that
+            # is installed, and fails where one is broken.
+            model = create_model("Arguments", __config__=config, **definitions)
         schema = model.model_json_schema(schema_generator=_Schema)
     except Exception as error:
         raise ConfigError(_blame(function, fields, error)) from error
