@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
+from loopctl import _json
 from loopctl.errors import InvalidResponseError, StreamIncomplete
 from loopctl.messages import Message, Part, Role, TextPart, ThinkingPart, ToolCallPart
 from loopctl.replies import ModelResponse, StopReason
@@ -40,6 +41,7 @@ class _Open:
     name: str = ""
     redacted: bool = False
     field: str | None = None
+    as_object: bool = False
     stopped: bool = False
 
 
@@ -75,6 +77,7 @@ class Accumulator:
                 part.name = part.name or event.name or ""
                 part.redacted = part.redacted or event.redacted
                 part.field = part.field or event.field
+                part.as_object = part.as_object or event.as_object
             case PartStop():
                 self._part(event.kind, event.index).stopped = True
             case UsageReport():
@@ -137,6 +140,8 @@ class Accumulator:
         for part in opened:
             text = "".join(part.texts)
             if part.kind == "tool_call":
+                if part.as_object and (arguments := _json.parse_object(text)) is not None:
+                    text = _json.dumps(arguments)
                 if made := calls.add(part.id, part.name.strip(), text, truncated=part is cut):
                     parts.append(made)
             elif part.kind == "text":

@@ -37,7 +37,11 @@ class MessageStart:
 
 @dataclass(frozen=True, slots=True)
 class PartStart:
-    """A part begins. `id` and `name` for tool calls; `redacted` and `field` for thinking."""
+    """A part begins. `id` and `name` for tool calls; `redacted` and `field` for thinking.
+
+    `as_object` says that this API means the arguments as an object: a stream writes them its own
+    way, and in the message they are written ours, so that a whole reply gives the same.
+    """
 
     kind: PartKind
     index: int
@@ -45,6 +49,7 @@ class PartStart:
     name: str | None = None
     redacted: bool = False
     field: str | None = None
+    as_object: bool = False
 
 
 @dataclass(frozen=True, slots=True)

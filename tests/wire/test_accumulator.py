@@ -182,3 +182,15 @@ def test_a_thousand_pieces_join_to_the_letter() -> None:
     events: list[StreamEvent] = [PartDelta("text", 0, "ab") for _ in range(1000)]
     events += [PartDelta("text", 0, "\ud83d"), PartDelta("text", 0, "\ude42")]
     assert reply(*events).message.text == "ab" * 1000 + "🙂"
+
+
+def test_arguments_that_are_an_object_on_the_wire_are_written_one_way() -> None:
+    """MOD-4: a stream's spaces and escapes are not the model's; what is no object stays."""
+
+    def written(text: str) -> list[ToolCallPart]:
+        start = PartStart("tool_call", 0, "c1", "add", as_object=True)
+        return list(reply(start, PartDelta("tool_call", 0, text)).message.calls)
+
+    assert written('{"a": "\\u00e9",\n "b": 1}') == [ToolCallPart("c1", "add", '{"a":"é","b":1}')]
+    assert written("") == [ToolCallPart("c1", "add", "{}")]
+    assert written('{"a": ') == [ToolCallPart("c1", "add", '{"a": ')]
