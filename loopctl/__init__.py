@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Contribution,
         ContributorContext,
     )
+    from loopctl.context.explanation import Explanation
     from loopctl.context.pins import FileAttachment, MemoryAttachment, TodoAttachment, TodoItem
     from loopctl.engine.passes import PassReport
     from loopctl.engine.stream import EventStream
@@ -66,6 +67,7 @@ _HOMES = {
     "ContributorContext": "context.contributors",
     "Deny": "tools.decisions",
     "EventStream": "engine.stream",
+    "Explanation": "context.explanation",
     "FileAttachment": "context.pins",
     "HeuristicTokenCounter": "tokens",
     "ImagePart": "messages",
@@ -127,6 +129,7 @@ __all__ = [  # sorted as _HOMES is
     "ContributorContext",
     "Deny",
     "EventStream",
+    "Explanation",
     "FileAttachment",
     "HeuristicTokenCounter",
     "ImagePart",

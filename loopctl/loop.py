@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectSendStream
     from typing_extensions import TypeVar
 
+    from loopctl.context.explanation import Explanation
     from loopctl.engine.passes import PassReport
     from loopctl.engine.stream import EventStream
     from loopctl.events import Event
@@ -202,6 +203,23 @@ class BareLoop(Generic[D]):
     def attachment_ids(self) -> tuple[str, ...]:
         """What is pinned, in the order in which it rides."""
         return self._session.attachment_ids()
+
+    async def explain(
+        self, input: str | Message | None, run_config: RunConfig | None = None
+    ) -> Explanation:
+        """Exactly what the next request would hold if `run(input)` began now; calls no model.
+
+        Contributors are consulted and memory is asked for it as for a turn; their clock and their
+        order are a turn's, their `run_id` is `"explain"`. Raises `LoopBusyError` while a run is in
+        flight, `ConfigError` for an input that `run` would refuse (ENG-26).
+        """
+        from loopctl.engine.explaining import explain
+
+        self._check_idle("explain")
+        message = _message(input)
+        if message is None and not self.unfinished:
+            raise ConfigError("there is no unfinished run to continue; give an input")
+        return await explain(self._session, message, run_config or self.config.run)
 
     # -- the history --------------------------------------------------------------------------
 
