@@ -20,31 +20,31 @@ from loopctl.messages import (
 )
 
 IMAGE = ImagePart("image/png", b"picture")
-IMAGE_TOKENS = 1_000
 
 
 @dataclass(frozen=True)
 class PerChar:
-    """One token for each character of text and result, 1,000 for an image, one for a message."""
+    """One token for each character of text and result, `image` for an image, one for a message."""
+
+    image: int = 1_000
 
     def count(self, message: Message) -> float:
-        return 1 + sum(map(_size, message.parts))
+        return 1 + sum(map(self._size, message.parts))
 
     def count_text(self, text: str) -> float:
         return len(text)
 
-
-def _size(part: Part) -> int:
-    match part:
-        case TextPart() | ThinkingPart():
-            return len(part.text)
-        case ImagePart():
-            return IMAGE_TOKENS
-        case ToolCallPart():
-            return len(part.arguments)
-        case ToolResultPart():
-            content = part.content
-            return len(content) if isinstance(content, str) else sum(map(_size, content))
+    def _size(self, part: Part) -> int:
+        match part:
+            case TextPart() | ThinkingPart():
+                return len(part.text)
+            case ImagePart():
+                return self.image
+            case ToolCallPart():
+                return len(part.arguments)
+            case ToolResultPart():
+                content = part.content
+                return len(content) if isinstance(content, str) else sum(map(self._size, content))
 
 
 COUNTER = PerChar()
@@ -63,10 +63,10 @@ def result(id: str, content: Any = "found", **fields: Any) -> ToolResultPart:
     return ToolResultPart(id, "look", content, **fields)
 
 
-def turns(count: int, chars: int = 100) -> list[Message]:
-    """Turns with one call each, whose results have `chars` characters."""
+def turns(count: int, chars: int = 100, *, first: int = 0) -> list[Message]:
+    """Turns with one call each, numbered from `first`; their results have `chars` characters."""
     made: list[Message] = []
-    for number in range(count):
+    for number in range(first, first + count):
         made += [
             asks("c", thinking=f"t{number}"),
             Message.user(result("c", f"{number}".zfill(chars))),
@@ -81,6 +81,7 @@ def compact(
     *,
     reason: CompactReason = CompactReason.THRESHOLD,
     pinned: Sequence[Message] | None = None,
+    counter: PerChar = COUNTER,
 ) -> list[Message]:
     """One pass by hand; the first message is pinned unless others are named."""
     ctx = CompactionContext(
@@ -89,7 +90,7 @@ def compact(
         window=100_000,
         size=int(size(messages)),
         reserve=0,
-        counter=COUNTER,
+        counter=counter,
         pinned=tuple(messages[:1] if pinned is None else pinned),
     )
     return list(anyio.run(compactor.compact, messages, target, ctx))
