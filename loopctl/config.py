@@ -89,11 +89,12 @@ class SessionConfig:
     per cent of the window from 1 to 100; `auto_compact` (on) compacts there, off only at the
     emergency line of 95 %; `compaction_timeout` (120) bounds one pass.
     `attachment_placement` and `memory_placement` head or tail (CTX-7); `contributor_timeout` (10)
-    for async contributors, for advice before a pass and for memory; `decision_timeout` (10) for async `before_tool_call` hooks and `approval_timeout`
-    (off) for the approver; `tool_timeout` (120) for tools without their own;
-    `max_result_chars` (16,384) ≥ 256, what any tool result is cut to; `strict_plugins` ends a run
-    when a contributor fails; `keep_runs` (100) ≥ 0, the length of the audit trail;
-    `working_folder` what tools see (the process's by default); `run` the default `RunConfig`.
+    for async contributors, for advice before a pass and for memory; `decision_timeout` (10) for
+    async `before_tool_call` hooks and `approval_timeout` (off) for the approver; `tool_timeout`
+    (120) for tools without their own; `max_result_chars` (16,384) ≥ 256, what any tool result is
+    cut to; `strict_plugins` ends a run when a contributor fails; `keep_runs` (100) ≥ 0, the length
+    of the audit trail; `working_folder` what tools see (the process's by default); `run` the
+    default `RunConfig`.
     """
 
     context_window: int | None = None

@@ -443,7 +443,8 @@ class LoopMachine:
     def no_pass(self) -> None:
         """A pass changed nothing or failed: the messages stay, and no pass is tried soon.
 
-        After a salvage that is the end of the run: the provider would refuse the same prompt. The transients are to be weighed again: a deferred turn drops its first answers (CTX-31).
+        After a salvage that is the end of the run: the provider would refuse the same prompt.
+        The transients are to be weighed again: a deferred turn drops its first answers (CTX-31).
         """
         self._check("no_pass")
         if (now := self._figures) is not None:

@@ -126,7 +126,7 @@ async def test_failed_contributors_are_told() -> None:
     [
         (0, "now?", True, "call"),
         (0, "n" * 1_700, True, "threshold"),
-        (0, "n" * 1_700, False, "call"),
+        (0, "n" * 1_500, False, "call"),
         (0, "n" * 1_900, True, "emergency"),
         (600, "n" * 1_000, True, "deferral"),
         (1_800, "n" * 10, True, "call"),
