@@ -51,6 +51,7 @@ _OVERFLOW_TEXTS = (
     "input tokens exceed the configured limit",
     "[input_too_large]",
     "prompt is too long",
+    "exceed context limit",
     "exceeds the maximum number of tokens allowed",
 )
 _QUOTA_CODES = frozenset(
@@ -63,6 +64,9 @@ _QUOTA_CODES = frozenset(
         "organization_usage_limit_exceeded",
         "exceeded_current_quota_error",
         "payment_required",
+        "billing_error",
+        "enforced_spend_limit_reached",
+        "contract_spend_limit_reached",
         "1113",
         *(str(code) for code in range(1308, 1322)),
     }
@@ -101,6 +105,7 @@ _NAMED: dict[str, type[ModelError]] = {
     "badrequesterror": BadRequestError,
     "unprocessable": BadRequestError,
     "payload_too_large": BadRequestError,
+    "request_too_large": BadRequestError,
     "invalid_argument": BadRequestError,
     "failed_precondition": BadRequestError,
     "resource_exhausted": RateLimitError,
@@ -163,7 +168,9 @@ def read_error(
         given = document  # {"object": "error", "error": "name", "message": …}
     inner = _mapping(given)
     metadata = _mapping(inner.get("metadata"))
+    details = _mapping(inner.get("details"))
     names = [inner.get("code"), inner.get("type"), metadata.get("error_type"), inner.get("error")]
+    names.append(details.get("error_code"))
     names += [inner["status"]] if isinstance(inner.get("status"), str) else []
     reasons, delay = _google_details(inner.get("details"))
     codes = tuple(str(name).lower() for name in names + reasons if isinstance(name, (str, int)))
@@ -181,7 +188,7 @@ def read_error(
         codes=codes,
         status=status,
         document=inner,
-        request_id=headers.get("x-request-id") or headers.get("x-generation-id"),
+        request_id=_request_id(headers, outer),
         retry_after=delay if asked is None else asked,
     )
 
@@ -200,6 +207,14 @@ def _google_details(given: object) -> tuple[list[object], float | None]:
         if found := re.fullmatch(r"(\d+(?:\.\d+)?)s", str(fields.get("retryDelay"))):
             delay = float(found.group(1))
     return reasons, delay
+
+
+def _request_id(headers: Mapping[str, str], document: Mapping[str, Any]) -> str | None:
+    for name in ("x-request-id", "request-id", "x-generation-id"):
+        if headers.get(name):
+            return headers[name]
+    told = document.get("request_id")
+    return told if isinstance(told, str) else None
 
 
 def read_response(

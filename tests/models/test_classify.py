@@ -19,6 +19,7 @@ from loopctl.errors import (
 )
 from loopctl.models.classify import read_error, read_response, retry_after, to_error
 
+OVERFLOW, BAD = ContextOverflowError, BadRequestError
 NOW = datetime.datetime(2026, 11, 28, 12, 0, 0, tzinfo=datetime.UTC)
 
 
@@ -71,6 +72,18 @@ def wrapped(message: str = "m", **fields: Any) -> dict[str, Any]:
     ("status", "body", "kind"),
     [
         (429, wrapped(code="insufficient_quota"), QuotaError),
+        (402, wrapped(type="billing_error"), QuotaError),
+        (
+            429,
+            wrapped(
+                type="rate_limit_error", details={"error_code": "enforced_spend_limit_reached"}
+            ),
+            QuotaError,
+        ),
+        (400, wrapped("Your credit balance is too low", type="invalid_request_error"), QuotaError),
+        (400, wrapped("input length and `max_tokens` exceed context limit: 9 + 9 > 9"), OVERFLOW),
+        (400, wrapped("prompt is too long: 210000 tokens > 200000 maximum"), OVERFLOW),
+        (413, wrapped("Request exceeds the maximum size", type="request_too_large"), BAD),
         (429, wrapped(type="insufficient_quota", code="billing_hard_limit_reached"), QuotaError),
         (429, wrapped(type="exceeded_current_quota_error"), QuotaError),
         (429, wrapped(code="1113"), QuotaError),
@@ -259,3 +272,11 @@ def test_a_quota_of_the_day_is_not_waited_for() -> None:
     assert type(found) is RateLimitError
     found = google(429, "RESOURCE_EXHAUSTED", "m", failure(minute, day))
     assert type(found) is QuotaError
+
+
+def test_a_request_id_is_found_in_headers_and_body() -> None:
+    """MOD-11: under the names that providers give it."""
+    body = {"type": "error", "error": {"type": "api_error", "message": "m"}, "request_id": "body"}
+    assert error(500, body).request_id == "body"
+    assert error(500, body, {"request-id": "header"}).request_id == "header"
+    assert error(500, body, {"x-request-id": "x", "request-id": "header"}).request_id == "x"
