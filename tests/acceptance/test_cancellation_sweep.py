@@ -1,9 +1,10 @@
-"""ENG-16, ENG-18 … ENG-22, D2, D3: one scenario, cancelled at every step that the event loop takes.
+"""ENG-16, ENG-18 … ENG-22, CMP-6, D2, D3: cancelled at every step that the event loop takes.
 
-The scenario streams, asks a slow contributor, runs an async and a sync tool side by side, one of
-them after an approval. It is first left alone; then it runs again and again and is cancelled at
-the first step, the second, …, until there is no step left to cancel at. A step is a callback of
-the event loop on asyncio, and a task's turn on trio.
+One scene streams, asks a slow contributor, runs an async and a sync tool side by side, one of them
+after an approval. Another has a conversation near its window: a turn defers to a pass, a tool
+steers, and the provider refuses a prompt, which a salvage mends. Each is first left alone; then
+it is played again and again and cancelled at the first step, the second, …, until there is no step
+left to cancel at. A step is a callback of the event loop on asyncio, and a task's turn on trio.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import contextlib
 import gc
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -23,9 +24,28 @@ import anyio.lowlevel
 import pytest
 import trio
 
-from loopctl import BareLoop, EventStream, ToolContext, hookimpl, tool
-from loopctl.errors import RunCancelled
-from loopctl.events import Event, RunEnded, ToolFinished
+from loopctl import (
+    BareLoop,
+    CompactionContext,
+    EventStream,
+    Message,
+    RatioTokenCounter,
+    SessionConfig,
+    ToolContext,
+    TruncatingCompactor,
+    hookimpl,
+    tool,
+)
+from loopctl.errors import ContextOverflowError, RunCancelled
+from loopctl.events import (
+    CompactionFailed,
+    CompactionFinished,
+    CompactionSkipped,
+    CompactionStarted,
+    Event,
+    RunEnded,
+    ToolFinished,
+)
 from loopctl.messages import Role
 from loopctl.models.client import ModelRequest
 from loopctl.testing import ScriptedClient, assert_valid_conversation, call
@@ -59,6 +79,12 @@ CASES = [
     for way in ways
     if backend == "asyncio" or way not in ("native", "shutdown")
     for ahead in ((16,) if shape == "run" else (16, 0))
+]
+NARROW_CASES = [
+    pytest.param(backend, shape, way, id=f"{backend}-{shape}-{way}")
+    for backend in ("asyncio", "trio")
+    for shape, way in (("run", "agent"), ("run", "scope"), ("stream", "stream"), ("run", "native"))
+    if backend == "asyncio" or way != "native"
 ]
 SHAPES = [
     pytest.param(backend, shape, id=f"{backend}-{shape.replace(' ', '-')}")
@@ -209,6 +235,9 @@ class Scene:
         if isinstance(event, ToolFinished) and not self.endings:
             self.told[event.result.call_id] = event.result.text
 
+    def verify(self, *, whole: bool) -> None:
+        """What else must hold; `whole` says that nothing was cut off."""
+
     # -- three ways of running it ---------------------------------------------------------------
 
     async def act(self, shape: Shape, live: Live) -> None:
@@ -232,6 +261,75 @@ class Scene:
                             break
         finally:
             live.left = stream.run is not None
+
+
+@dataclass
+class NarrowScene(Scene):
+    """A conversation near its window: a deferral, steering, a refused prompt and its salvage."""
+
+    passes: list[str] = field(default_factory=list)
+    refused: bool = False
+
+    def answer(self, request: ModelRequest) -> Answer | Exception:
+        """A call for the input, one refusal of the prompt that follows, and then words."""
+        said = [message.text for message in request.messages if message.role is not Role.SYSTEM]
+        if said[-1] == "go":
+            return call("turn_left")
+        if "look left" in said and not self.refused:
+            self.refused = True
+            return ContextOverflowError("prompt is too long")
+        return "This is what there is."
+
+    def __post_init__(self) -> None:
+        self.thread.set()
+
+        @tool
+        async def turn_left() -> str:
+            """Turn, and be told to look."""
+            await anyio.lowlevel.checkpoint()
+            self.agent.steer("look left")
+            return "turned"
+
+        past = [Message.user("the goal")]
+        for number in range(8):
+            past += [Message.assistant("a" * 300), Message.user(f"more {number} ".ljust(300, "q"))]
+        self.agent = BareLoop(
+            ScriptedClient(*[self.answer] * 8, delta_chars=8),
+            [turn_left],
+            SessionConfig(context_window=7_000),
+            plugins=[self],
+            history=[*past, Message.assistant("yes")],
+            compactor=self,
+            counter=RatioTokenCounter(1, per_message=0),
+            retry=None,
+        )
+        self.agent.add_contributor(self.contribute_slowly)
+
+    async def contribute_slowly(self, ctx: Any) -> str:
+        await anyio.lowlevel.checkpoint()
+        return f"turn {ctx.turn} ".ljust(900, "n")
+
+    async def compact(
+        self, messages: Sequence[Message], target: int, ctx: CompactionContext
+    ) -> Sequence[Message]:
+        await anyio.lowlevel.checkpoint()
+        made = await TruncatingCompactor().compact(messages, min(target, 600), ctx)
+        await anyio.lowlevel.checkpoint()
+        return made
+
+    @hookimpl
+    def on_event(self, event: Event) -> None:
+        super().on_event(event)
+        if isinstance(event, CompactionStarted):
+            self.passes.append(event.reason)
+        if isinstance(event, CompactionFinished | CompactionSkipped | CompactionFailed):
+            assert self.passes[-1] == event.reason
+            self.passes[-1] += " ended"
+
+    def verify(self, *, whole: bool) -> None:
+        assert all(each.endswith("ended") for each in self.passes), self.passes
+        if whole:
+            assert self.passes == ["deferral ended", "salvage ended"]
 
 
 @dataclass
@@ -312,6 +410,7 @@ async def check(scene: Scene, live: Live, way: Way | None, outcome: str, number:
     agent, where = scene.agent, f"{way} at step {number}: {outcome}"
     assert scene.thread.wait(5), where
     assert outcome != "lost", where
+    scene.verify(whole=scene.endings == ["completed"] and live.leave_after is None)
     runs = agent.runs
     assert len(runs) <= 1, where
     assert [run.ending for run in runs] == scene.endings, where
@@ -364,12 +463,12 @@ TRIOS_OWN = ("<init>", "<TrioToken.run_sync_soon task>")
 # -- the sweeps ---------------------------------------------------------------------------------
 
 
-async def sweep(steps: Steps, shape: Shape, way: Way) -> int:
+async def sweep(steps: Steps, shape: Shape, way: Way, make: type[Scene] = Scene) -> int:
     """Cancel at step 0, 1, 2, … until the scene is over before it is cancelled; how many."""
     MAIN[0] = None if trio.lowlevel.in_trio_run() else asyncio.current_task()
     number = 0
     while True:
-        scene, live = Scene(), Live(anyio.CancelScope())
+        scene, live = make(), Live(anyio.CancelScope())
         steps.arm(number, canceller(way, scene, live))
         outcome = await play(shape, scene, live)
         came = steps.disarm()
@@ -445,3 +544,14 @@ def test_a_stream_left_after_any_event_leaves_a_session_that_works(
     count, _ = start(backend, sweep_leaving, shape)
     LOG.info("%s, %s: left after each of %d events", backend, shape, count)
     assert count > 15
+
+
+@pytest.mark.usefixtures("steady", "no_threads_or_sockets_left")
+@pytest.mark.parametrize(("backend", "shape", "way"), NARROW_CASES)
+def test_a_run_near_its_window_cancelled_at_any_step_leaves_a_session_that_works(
+    backend: str, shape: Shape, way: Way
+) -> None:
+    """CMP-6, CTX-23, CTX-31, CTX-33, ENG-18, ENG-19: deferral, pass, steering, salvage."""
+    count, _ = start(backend, sweep, shape, way, NarrowScene)
+    LOG.info("%s, %s, by %s, near the window: %d steps", backend, shape, way, count)
+    assert count > 10
