@@ -1,13 +1,17 @@
-"""CTX-10: the goal reminder."""
+"""CTX-10: the goal reminder; the presets that return arguments of `BareLoop`."""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from typing import Any
 
 import pytest
 
-from loopctl import BareLoop, Message, SessionConfig, tool
-from loopctl.presets import GoalReminder
+from loopctl import BareLoop, Message, SessionConfig, hookimpl, tool
+from loopctl.compaction.truncating import TruncatingCompactor
+from loopctl.errors import ConfigError
+from loopctl.presets import GoalReminder, constrained, frontier
 from loopctl.testing import ScriptedClient, call
 
 pytestmark = pytest.mark.anyio
@@ -66,3 +70,51 @@ def test_what_it_cannot_count_is_refused() -> None:
         GoalReminder(-1)
     with pytest.raises(ValueError, match="source='goal'"):
         GoalReminder(1, source="goal")  # type: ignore[arg-type]
+
+
+async def test_the_constrained_preset_makes_a_session_for_small_windows() -> None:
+    """CTX-10, ENG-14: 32,768 tokens, a reminder every 5 turns, strict tools, capped outputs."""
+    client = ScriptedClient(*[call("work")] * 6, "done")
+    agent = BareLoop(client, [work], **constrained())
+    await agent.run("fix the roof")
+    options = client.requests[0].options
+    assert (options.strict_tools, options.max_output_tokens) == (True, 2_048)
+    assert agent.config.context_window == 32_768
+    assert agent.config.max_result_chars == 4_096
+    reminded = [request.messages[0].text.startswith("Reminder") for request in client.requests]
+    assert reminded == [False] * 5 + [True, False]
+
+
+async def test_a_preset_s_figures_can_be_changed() -> None:
+    """Its arguments, and what it returns."""
+    preset = constrained(8_192, reminder_every=2, max_output_tokens=512, strict_tools=False)
+    seen: list[int] = []
+    preset["plugins"].append(_Watching(seen))
+    client = ScriptedClient(call("work"), "done")
+    agent = BareLoop(client, [work], **preset)
+    await agent.run("go")
+    assert agent.config.context_window == 8_192
+    assert client.requests[0].options.strict_tools is False
+    assert seen == [0, 1]
+    with pytest.raises(ConfigError, match="max_output_tokens"):
+        constrained(max_output_tokens=0)
+
+
+class _Watching:
+    def __init__(self, seen: list[int]) -> None:
+        self._seen = seen
+
+    @hookimpl
+    def contribute(self, ctx: Any) -> None:
+        self._seen.append(ctx.turn)
+
+
+def test_the_frontier_preset_says_every_default() -> None:
+    """ENG-14: equal to a session without settings, and no field is left out."""
+    preset = frontier()
+    assert preset["config"] == SessionConfig()
+    assert preset["plugins"] == []
+    assert preset["compactor"] == TruncatingCompactor()
+    source = inspect.getsource(frontier)
+    for field in dataclasses.fields(SessionConfig):
+        assert f"{field.name}=" in source, field.name

@@ -12,16 +12,23 @@ from typing import Literal, TypeAlias
 
 from loopctl.events import (
     AttemptReset,
+    CompactionFailed,
+    CompactionFinished,
+    CompactionSkipped,
+    CompactionStarted,
     ContributorFailed,
     Event,
+    MemoryFailed,
     ReplyReceived,
     RunEnded,
+    SteeringDelivered,
     TextDelta,
     ThinkingDelta,
     ToolCallRequested,
     ToolFinished,
     ToolProgress,
     ToolStarted,
+    TurnDeferred,
     TurnEnded,
     TurnStarted,
 )
@@ -81,6 +88,20 @@ def lines(event: Event) -> tuple[Line, ...]:
         case ContributorFailed(contributor=contributor, reason=reason):
             text = f"contributor {one_line(contributor)} failed: {one_line(reason)}"
             return (Line(text, "yellow"),)
+        case TurnDeferred(tokens=tokens, line=line):
+            return (Line(f"the turn waits: {tokens:,} tokens are over the line of {line:,}"),)
+        case CompactionFinished(before=before, after=after):
+            return (Line(f"compacted the conversation: {before:,} -> {after:,} tokens"),)
+        case CompactionSkipped(why=why):
+            return (Line(f"compaction changed nothing: {one_line(why)}"),)
+        case CompactionFailed(error=error):
+            return (Line(f"compaction failed: {one_line(error)}", "yellow"),)
+        case TurnStarted(over_line=over) if over:
+            return (Line(f"the request is {over:,} tokens over its line", "yellow"),)
+        case MemoryFailed(operation=operation, reason=reason):
+            return (Line(f"memory failed to {operation}: {one_line(reason)}", "yellow"),)
+        case SteeringDelivered(messages=messages):
+            return tuple(Line(f">> {one_line(message.text)}") for message in messages)
         case _:
             return ()
 
@@ -98,6 +119,8 @@ class Place:
         match event:
             case TurnStarted(turn=turn):
                 return Place(turn, "waiting for the model")
+            case CompactionStarted(turn=turn):
+                return Place(turn, "compacting the conversation")
             case ThinkingDelta():
                 return replace(self, doing="the model thinks")
             case TextDelta():
