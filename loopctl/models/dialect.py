@@ -16,7 +16,7 @@ import anyio
 
 from loopctl import _json
 from loopctl._http import HttpResponse, Transport
-from loopctl.errors import ConfigError, InvalidResponseError, ModelError
+from loopctl.errors import ConfigError, InvalidResponseError, ModelError, StreamIncomplete
 from loopctl.models.classify import Upstream, located, read_response, to_error
 from loopctl.models.client import HttpRequest, ModelRequest
 from loopctl.models.limiter import RateLimiter
@@ -261,7 +261,10 @@ class DialectClient(ABC, Generic[F]):
                 status=200,
             )
         decoder = self._decoder(encoded, response, request, model)
-        return decoder.whole(await response.read(MAX_BODY))
+        body = await response.read(MAX_BODY)
+        if _is_cut(response.headers, body):
+            raise StreamIncomplete("the reply ended in its middle", status=200)
+        return decoder.whole(body)
 
 
 class SseDialectClient(DialectClient[ServerSentEvent]):
@@ -281,6 +284,15 @@ def key_header(api_key: str | None) -> str:
 
 async def _upstream(response: HttpResponse) -> Upstream:
     return read_response(response.status, response.headers, await response.read_error())
+
+
+def _is_cut(headers: Mapping[str, str], body: bytes) -> bool:
+    """Whether an object's end is missing, where HTTP itself cannot tell: no length, or packed."""
+    text = body.strip()
+    counted = "content-length" in headers or "transfer-encoding" in headers
+    if text and counted and "content-encoding" not in headers:
+        return False
+    return not text.endswith(b"}")
 
 
 async def _read_to_the_end(chunks: AsyncGenerator[bytes]) -> None:

@@ -70,9 +70,9 @@ def address(host: str) -> str:
     parts = urlsplit(host)
     if not parts.hostname:
         parts = parts._replace(netloc=f"localhost{parts.netloc}")
+    port = f":{parts.port}" if parts.port is not None else ""
     here = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(parts.hostname or "")
     if here is not None:
-        port = f":{parts.port}" if parts.port is not None else ""
         parts = parts._replace(netloc=f"{here}{port}")
     return parts.geturl()
 

@@ -214,6 +214,26 @@ async def test_a_compressed_stream_that_is_cut_short_is_incomplete(nothing_left:
         assert (await streamed(chat)).message.text == "Hello there"
 
 
+async def test_a_whole_reply_that_is_cut_unseen_by_http_is_incomplete(nothing_left: None) -> None:
+    """B7: half of a packed body, of one without a length, and none at all."""
+    body = json.dumps({"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]})
+    kind = {"Content-Type": "application/json"}
+    packed = gzip.compress(body.encode(), mtime=0)
+    zipped = {**kind, "Content-Encoding": "gzip"}
+    cut = [
+        respond(packed[:-20], headers=zipped),
+        respond(body[:40], headers=kind, framing="close"),
+        respond("", headers=kind),
+    ]
+    whole = [respond(packed, headers=zipped), respond(body, headers=kind, framing="close")]
+    async with ByteServer(*cut, *whole) as server, client(server) as chat:
+        for _ in cut:
+            with pytest.raises(StreamIncomplete):
+                await completed(chat)
+        for _ in whole:
+            assert (await completed(chat)).message.text == "Hi"
+
+
 async def test_a_whole_reply_to_a_streaming_request_is_taken(nothing_left: None) -> None:
     """MOD-4: servers that do not stream."""
     body = {"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}
