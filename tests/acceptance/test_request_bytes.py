@@ -78,7 +78,7 @@ def test_another_python_sends_the_same_bytes(
 ) -> None:
     """CTX-20: with the same versions of the packages below."""
     python = tmp_path / "environment" / "bin" / "python"
-    constraints = ["--constraints", str(ROOT / "constraints.txt"), "--no-config"]
+    constraints = ["--constraints", str(ROOT / "constraints.txt")]
     for command in (
         ["venv", "--quiet", "--python", OTHERS[version], str(tmp_path / "environment")],
         ["pip", "install", "--quiet", "--offline", "--python", str(python), *constraints, *NEEDED],
