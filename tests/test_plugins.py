@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import re
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loopctl import Allow, Deny, hookimpl
 from loopctl.errors import ConfigError
+from loopctl.hookspecs import HOOKS
 from loopctl.plugins import PluginRegistry
 
 pytestmark = pytest.mark.anyio
@@ -220,3 +223,10 @@ async def test_a_guard_outlives_the_closing_of_its_session() -> None:
     await registry.aclose()
     assert [decision.name for decision in registry.decisions] != []
     assert guard.closed == 1
+
+
+def test_the_page_lists_every_hook_with_its_arguments() -> None:
+    """CTX-24: and no other."""
+    page = Path(__file__).parents[1] / "docs" / "plugins.md"
+    listed = re.findall(r"^\| `(\w+\(.*?\))` \|", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert listed == [f"{hook}({', '.join(arguments)})" for hook, arguments in HOOKS.items()]
