@@ -83,19 +83,36 @@ class ChunkReader(EventStreamReader):
         super().__init__(max_body=max_body)
         self._bare: list[str] = []
 
+    def feed(self, data: bytes) -> list[ServerSentEvent]:
+        """The events that `data` completes; the last line of bare text may lack its end."""
+        events = super().feed(data)
+        rest = b"".join(self._pieces)
+        if rest.endswith((b"}", b"]")) and (self._bare or rest.startswith((b"{", b"["))):
+            text = rest.decode(errors="replace")
+            if self._completes(text):
+                self._pieces, self._pending = [], 0
+                events += self._events
+                self._events = []
+        return events
+
     def _field(self, line: str) -> None:
         if not self._bare and not line.startswith(("{", "[")):
             super()._field(line)
-            return
-        self._bare.append(line)
-        if line.rstrip().endswith(("}", "]")) and (len(self._bare) == 1 or line[0] in "}]"):
-            text = "\n".join(self._bare)
-            try:
-                _json.loads(text)
-            except ValueError:
-                return
-            self._bare = []
-            self._events.append(ServerSentEvent(text, "error"))
+        elif not self._completes(line):
+            self._bare.append(line)
+
+    def _completes(self, line: str) -> bool:
+        """Whether bare text is whole with this line: then it is an event."""
+        text = "\n".join([*self._bare, line])
+        if not line.rstrip().endswith(("}", "]")) or (self._bare and line[0] not in "}]"):
+            return False
+        try:
+            _json.loads(text)
+        except ValueError:
+            return False
+        self._bare = []
+        self._events.append(ServerSentEvent(text, "error"))
+        return True
 
 
 class GeminiDecoder:
