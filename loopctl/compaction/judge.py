@@ -55,9 +55,9 @@ def broken_rule(
 def _objections(
     before: Sequence[Message], after: Sequence[Message], pinned: tuple[Message, ...]
 ) -> Iterator[str]:
-    yield from _shape(after)
     if problem := unpaired(after):
         yield problem
+    yield from _shape(after)
     yield from _pins(before, after, pinned)
     yield from _thinking(before, after)
     yield from _mixed(before, after)

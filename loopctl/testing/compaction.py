@@ -5,6 +5,7 @@ Conversations are made by hypothesis, which must be installed where they are use
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -311,10 +312,15 @@ class CompactorContract:
     def _on_many(self, scenario: Scenario) -> None:
         """Run a scenario on conversations of all kinds, on each backend."""
         strategy = conversations()  # first: it says what to install
-        from hypothesis import HealthCheck, given, settings
+        from hypothesis import HealthCheck, Phase, given, settings
         from hypothesis.strategies import integers, just, sampled_from
 
-        slow = (HealthCheck.too_slow, HealthCheck.data_too_large)
+        quick = settings(
+            max_examples=self.examples,
+            deadline=None,
+            phases=[phase for phase in settings().phases if phase is not Phase.explain],
+            suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large),
+        )
 
         def check(
             backend: str, messages: list[Message], run: int, reason: CompactReason, percent: int
@@ -336,7 +342,9 @@ class CompactorContract:
                 reason=sampled_from(CompactReason),
                 percent=sampled_from((50, 20, 80, 5)),
             )(check)
-            settings(max_examples=self.examples, deadline=None, suppress_health_check=slow)(many)()
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Generating overly large repr")
+                quick(many)()
 
 
 def _turn(number: int) -> list[Message]:
