@@ -13,6 +13,7 @@ KNOWN = {"CMP": 20, "CTX": 33, "ENG": 29, "MEM": 10, "MOD": 27, "TOL": 23}
 """How many rules each page of the contract has."""
 
 CLAIMED = {
+    "CMP": {2, 3, 4, *range(8, 16)},
     "CTX": {*range(1, 22), *range(23, 28)},
     "ENG": {*range(1, 26), 29},
     "MOD": {*range(1, 16), 17, 19, 20, 21, 23, 24, 25},

@@ -15,9 +15,8 @@ SUMMARY_LABEL = "[Summary of the earlier conversation: background, not a new tas
 PINNED_PERCENT = 25
 """How much of the target all pinned messages together may take before they are shortened."""
 
-LEAST_TOKENS = 100
 LEAST_CHARS = 400
-"""No pinned message is shortened below these."""
+"""No pinned message is shortened below this."""
 
 
 def is_summary(message: Message) -> bool:
@@ -54,15 +53,15 @@ def shortened(
     """The messages with very long pinned ones cut to head, marker and tail, and the pinned ones.
 
     Nothing changes while the pinned messages together take at most a quarter of the `target`.
-    Otherwise the longest are cut to one common size that makes them fit, at least 100 tokens.
-    Images are never cut. What was shortened fits, so the next pass leaves it as it is.
+    Otherwise the longest are cut to one common size that makes them fit, but none below 400
+    characters. Images are never cut. The next pass leaves what was shortened as it is.
     """
     made = list(messages)
     places = tuple(pinned)
     sizes = {i: counter.count(made[i]) for i in places}
     budget = target * PINNED_PERCENT / 100
     if sum(sizes.values()) > budget:
-        limit = max(_common_size(sizes.values(), budget), LEAST_TOKENS)
+        limit = _common_size(sizes.values(), budget)
         for i, size in sizes.items():
             if size > limit:
                 made[i] = _cut_to(made[i], limit, counter)
