@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -120,6 +121,21 @@ def _openai_chat() -> ModelFactory:
     return OpenAIChatClient
 
 
+def _anthropic() -> ModelFactory:
+    from loopctl.models.anthropic import AnthropicClient
+
+    return AnthropicClient
+
+
+def _gemini() -> ModelFactory:
+    from loopctl.models.gemini import GeminiClient
+
+    version = os.environ.get("GOOGLE_GENAI_API_VERSION", "").strip()
+    if not version:
+        return GeminiClient
+    return functools.partial(GeminiClient, api_version="v1beta" if version == "beta" else version)
+
+
 def _ollama() -> ModelFactory:
     from loopctl.models.ollama import OllamaClient
 
@@ -137,6 +153,8 @@ def _ollama_address(given: str) -> str:
 
 _DIALECTS: Mapping[str, _Dialect] = {
     "openai_chat": _Dialect(_openai_chat, ("profile",)),
+    "anthropic": _Dialect(_anthropic),
+    "gemini": _Dialect(_gemini, ("api_version",)),
     "ollama": _Dialect(_ollama, ("keep_alive",), _ollama_address),
 }
 

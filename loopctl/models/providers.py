@@ -52,6 +52,15 @@ PROVIDERS: Mapping[str, Provider] = {
             default_model="gpt-5.4",
         ),
         Provider(
+            prefix="anthropic",
+            base_url="https://api.anthropic.com",
+            keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+            urls=("ANTHROPIC_BASE_URL",),
+            dialect="anthropic",
+            headers={"anthropic-workspace-id": "ANTHROPIC_WORKSPACE_ID"},
+            default_model="claude-sonnet-5-5",
+        ),
+        Provider(
             prefix="deepseek",
             base_url="https://api.deepseek.com",
             keys=("DEEPSEEK_API_KEY",),
@@ -98,6 +107,14 @@ PROVIDERS: Mapping[str, Provider] = {
             url_suffix="/openai/v1",
             profile="groq",
             default_model="openai/gpt-oss-120b",
+        ),
+        Provider(
+            prefix="gemini",
+            base_url="https://generativelanguage.googleapis.com",
+            keys=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+            urls=("GOOGLE_GEMINI_BASE_URL",),
+            dialect="gemini",
+            default_model="gemini-4-argon",
         ),
         Provider(
             prefix="ollama",

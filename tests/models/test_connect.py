@@ -8,6 +8,7 @@ import pytest
 
 from loopctl.errors import ConfigError
 from loopctl.messages import Message
+from loopctl.models.anthropic import AnthropicClient
 from loopctl.models.client import ModelRequest
 from loopctl.models.connect import connect
 from loopctl.models.ollama import OllamaClient
@@ -46,6 +47,28 @@ def test_each_prefix_has_its_address_key_and_kind_of_server(
     assert (client.model, client.provider) == ("a/b:c", prefix)
     assert client.encode(ASK).url == f"{provider.base_url}/chat/completions"
     assert client.profile is PROFILES[provider.profile or "openai"]
+
+
+def test_anthropic_takes_a_key_or_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MOD-6: its variables; another address needs no key, a plain one is not told it."""
+    with pytest.raises(ConfigError, match="ANTHROPIC_API_KEY"):
+        connect("anthropic:claude-opus-5-5")
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "token")
+    client = connect("anthropic:claude-opus-5-5")
+    assert isinstance(client, AnthropicClient)
+    assert (client.provider, client.context_window) == ("anthropic", 1_000_000)
+    assert client.encode(ASK).url == "https://api.anthropic.com/v1/messages"
+    assert client._secret == {"authorization": "Bearer token"}
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://gateway.example/v1/")
+    client = connect("anthropic:m", api_key="k", headers={"X-Team": "a"}, context_window=5)
+    assert isinstance(client, AnthropicClient)
+    assert client.encode(ASK).url == "https://gateway.example/v1/messages"
+    assert (client.encode(ASK).headers["x-team"], client.context_window) == ("a", 5)
+    assert client._secret == {"authorization": "Bearer k"}
+    client = connect("anthropic:m", base_url="http://127.0.0.1:1?beta=true")
+    assert isinstance(client, AnthropicClient)
+    assert client.encode(ASK).url == "http://127.0.0.1:1/v1/messages?beta=true"
+    assert client._secret == {}
 
 
 def test_ollama_needs_no_key_and_is_not_told_one_in_the_clear(
@@ -109,7 +132,7 @@ def test_a_compatible_server_needs_no_key_and_is_not_told_one_in_the_clear(
     [
         ("openai:gpt-6-sol", {}, "did you mean 'openai-chat'"),
         ("depseek:m", {}, "did you mean 'deepseek'"),
-        ("zzz:m", {}, "Known: openai-chat, deepseek, .*local"),
+        ("zzz:m", {}, "Known: openai-chat, .*deepseek, .*local"),
         ("openai-chat", {}, "names no model"),
         ("openai-chat:m", {"api_key": "k", "profil": "vllm"}, "did you mean 'profile'"),
         ("local:m", {}, "one local model"),
