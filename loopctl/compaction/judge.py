@@ -35,7 +35,7 @@ def judge(
         return problem
     made = cast("Sequence[Message]", after)
     size, now = (sum(map(counter.count, messages)) for messages in (before, made))
-    if size - now < size * LEAST_GAIN_PERCENT / 100 or now >= size:
+    if size - now < size * LEAST_GAIN_PERCENT / 100:
         return f"it frees {max(0, size - now):.0f} of {size:.0f} tokens: too little"
     return None
 

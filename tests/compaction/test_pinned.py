@@ -74,7 +74,7 @@ def test_what_fits_a_quarter_of_the_target_is_the_very_object() -> None:
 def test_what_is_longer_keeps_head_and_tail_around_a_marker() -> None:
     """CMP-9: only the longest are cut, to what the others leave of the quarter."""
     long = Message.user("HEAD " + "x" * 50_000 + " TAIL")
-    messages = [Message.user("the goal"), *turns(2), long]
+    messages = [Message.user("the goal " + "g" * 600), *turns(2), long]
     made, pinned = shortened(messages, (0, 5), 10_000, COUNTER)
     assert made[:5] == messages[:5]
     assert pinned == (messages[0], made[5])
