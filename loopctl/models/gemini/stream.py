@@ -171,6 +171,8 @@ class GeminiDecoder:
             text = self._said or f"the model stopped: {reason}"
             raise self._error(_FAILED[reason], text, code=reason)
         stop = _STOPS.get(reason, StopReason.UNKNOWN)
+        if stop is StopReason.END and self._calls:
+            stop = StopReason.TOOL_CALLS  # the label is STOP for both
         refusal = self._said or f"stopped by {reason}" if stop is StopReason.FILTER else None
         self.done = True
         return [Stop(stop, reason, refusal), MessageStop()]
@@ -286,29 +288,30 @@ class GeminiDecoder:
             if type(value) is int and value >= counts.get(name, 0):
                 counts[name] = value
         if given and counts:
-            events.append(
-                UsageReport(
-                    Usage(
-                        input_tokens=self._sum("promptTokenCount", "toolUsePromptTokenCount"),
-                        output_tokens=self._sum("candidatesTokenCount", "thoughtsTokenCount"),
-                        cached_tokens=counts.get("cachedContentTokenCount"),
-                        thinking_tokens=counts.get("thoughtsTokenCount"),
-                    )
-                )
-            )
+            events.append(UsageReport(self._so_far()))
+
+    def _so_far(self) -> Usage:
+        return Usage(
+            input_tokens=self._sum("promptTokenCount", "toolUsePromptTokenCount"),
+            output_tokens=self._sum("candidatesTokenCount", "thoughtsTokenCount"),
+            cached_tokens=self._counts.get("cachedContentTokenCount"),
+            thinking_tokens=self._counts.get("thoughtsTokenCount"),
+        )
 
     def _sum(self, *names: str) -> int | None:
         reported = [self._counts[name] for name in names if name in self._counts]
         return sum(reported) if reported else None
 
     def _error(self, kind: type[ModelError], text: str, code: str | None = None) -> ModelError:
-        return kind(
+        error = kind(
             text,
             provider=self._provider,
             model=self._model,
             code=code,
             request_id=self._request_id,
         )
+        error.usage = self._so_far() if self._counts else None
+        return error
 
 
 def _word(value: object) -> str | None:

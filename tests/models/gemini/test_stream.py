@@ -89,6 +89,7 @@ def test_calls_come_whole_in_one_chunk_or_in_several() -> None:
         [chunk(call("add", "x1", a=1)), chunk(call("look", "x2")), END],
     ):
         response = read(*chunks)
+        assert (response.stop_reason, response.raw_stop_reason) == (StopReason.TOOL_CALLS, "STOP")
         assert response.message.calls == (
             ToolCallPart("x1", "add", '{"a":1}'),
             ToolCallPart("x2", "look", "{}"),
@@ -388,6 +389,7 @@ REPLIES: dict[str, ModelResponse] = {
             ToolCallPart("x1", "add", '{"a":1,"text":"é\\n"}'),
             ToolCallPart("x2", "look", "{}"),
         ),
+        stop_reason=StopReason.TOOL_CALLS,
         usage=Usage(input_tokens=9, output_tokens=7, cached_tokens=2, thinking_tokens=3),
     ),
     "signed text": ModelResponse(
