@@ -102,6 +102,7 @@ def _thinking(before: Sequence[Message], after: Sequence[Message]) -> Iterator[s
     known = set(before)
     parted = {_unthought(message) for message in before if _thinks(message)}
     calls = {call for message in before if _thinks(message) for call in message.calls}
+    calls -= {call for message in before if not _thinks(message) for call in message.calls}
     for number, message in enumerate(after):
         if _thinks(message):
             if not any(message == other for other in rest):

@@ -131,6 +131,10 @@ BAD: dict[str, tuple[Any, str]] = {
         [GOAL, SAID, INPUT, Message.assistant(*LAST[2].calls), LAST[3]],
         "parted from its thinking",
     ),
+    "CMP-12: the call beside words instead of thinking": (
+        [GOAL, SAID, INPUT, Message.assistant("I look.", *LAST[2].calls), LAST[3]],
+        "parted from its thinking",
+    ),
     "CMP-12: the answer without its thinking": (
         [GOAL, SAID, INPUT, Message.assistant("so far")],
         "parted from its thinking",
@@ -224,6 +228,25 @@ def test_a_turn_without_thinking_may_be_written_anew() -> None:
         INPUT,
     ]
     assert verdict(after, before) is None
+
+
+def test_an_equal_call_of_a_turn_without_thinking_is_its_own() -> None:
+    """CMP-12: ids come again, so a call may look like that of another turn."""
+    plain = [Message.assistant("Long words. " * 50, *asks("c").calls), Message.user(result("c"))]
+    before = [GOAL, *turns(1), *plain, INPUT]
+    after = [GOAL, *turns(1), Message.assistant("Words.", *asks("c").calls), plain[1], INPUT]
+    assert verdict(after, before) is None
+
+
+def test_the_same_words_beside_two_results_stay_twice() -> None:
+    """CMP-13: what was said twice was meant twice."""
+    mixed = Message.user(result("m"), "faster")
+    before = [GOAL, asks("m"), mixed, *turns(3), asks("m"), mixed, INPUT]
+    faster = Message.user("faster")
+    assert verdict([GOAL, faster, faster, INPUT], before) is None
+    why = verdict([GOAL, faster, INPUT], before)
+    assert why is not None
+    assert "beside a result" in why
 
 
 def test_what_a_long_refusal_quotes_is_short() -> None:
