@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from loopctl.messages import ToolCallPart, ToolResultPart
 from loopctl.runs import Ending
@@ -40,21 +40,19 @@ class Policy:
     window: int = 0
     threshold: float = 80
     auto_compact: bool = True
+    soft_line: float = field(init=False)
+    """T, in tokens."""
+    emergency_line: float = field(init=False)
+    """E, in tokens."""
+    line: float = field(init=False)
+    """L, in tokens."""
 
-    @property
-    def soft_line(self) -> float:
-        """T, in tokens."""
-        return self.window * self.threshold / 100
-
-    @property
-    def emergency_line(self) -> float:
-        """E, in tokens."""
-        return self.window * EMERGENCY_PERCENT / 100
-
-    @property
-    def line(self) -> float:
-        """L, in tokens."""
-        return self.soft_line if self.auto_compact else self.emergency_line
+    def __post_init__(self) -> None:
+        soft = self.window * self.threshold / 100
+        emergency = self.window * EMERGENCY_PERCENT / 100
+        object.__setattr__(self, "soft_line", soft)
+        object.__setattr__(self, "emergency_line", emergency)
+        object.__setattr__(self, "line", soft if self.auto_compact else emergency)
 
     def crosses(self, payload: float) -> bool:
         """Whether a payload is over L: strictly for the threshold, at or over for E."""
@@ -63,8 +61,7 @@ class Policy:
         return payload > self.line if self.auto_compact else payload >= self.line
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Figures:
+class Figures(NamedTuple):
     """Sizes in tokens: `fixed` is F, `conversation` is C, `transients` is X.
 
     X is `None` until the contributors have been consulted at this boundary; `attachments` is the

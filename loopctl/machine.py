@@ -310,6 +310,8 @@ class LoopMachine:
     def _at_the_lines(self, policy: Policy, now: Figures) -> Step:
         """Steps 2 to 5 of CTX-31."""
         bare = now.fixed + now.conversation
+        if bare + (now.transients or 0) < min(policy.line, policy.emergency_line):
+            return CallModel(self._completed_turns)  # as a rule, and on every turn's path
         may_pass = self._passes_here == 0
         if bare >= policy.emergency_line:
             if may_pass:
@@ -393,10 +395,7 @@ class LoopMachine:
         if self._figures is None:
             raise MachineError("weigh", self._state.value, "measure before you weigh")
         self._figures = Figures(
-            fixed=self._figures.fixed,
-            conversation=self._figures.conversation,
-            transients=transients,
-            attachments=attachments,
+            self._figures.fixed, self._figures.conversation, transients, attachments
         )
         self._last_transients, self._last_attachments = transients, attachments
         if self._latch is not None and attachments < self._latch.attachments:
@@ -528,7 +527,7 @@ class LoopMachine:
 
     def _measured(self, fixed: int, conversation: int) -> Figures:
         """Figures of which X is not known yet; the attachments count as they last weighed."""
-        return Figures(fixed=fixed, conversation=conversation, attachments=self._last_attachments)
+        return Figures(fixed, conversation, None, self._last_attachments)
 
     def _append(self, message: Message) -> None:
         self._messages.append(message)
@@ -595,14 +594,14 @@ class LoopMachine:
             "waiting": [call.id for call in self._waiting],
             "answered": [Message.user(item).to_json()["parts"][0] for item in self._answered],
             "cancelled": self._cancelled,
-            "figures": None if self._figures is None else asdict(self._figures),
+            "figures": None if self._figures is None else self._figures._asdict(),
             "last_transients": self._last_transients,
             "last_attachments": self._last_attachments,
             "passes_here": self._passes_here,
             "refused": self._refused,
             "salvages": self._salvages,
             "salvaged_here": self._salvaged_here,
-            "latch": None if self._latch is None else asdict(self._latch),
+            "latch": None if self._latch is None else self._latch._asdict(),
             "outcome": None if self._outcome is None else asdict(self._outcome),
             "unfinished": self._unfinished,
             "steering": [message.to_json() for message in self._steering],
@@ -685,4 +684,4 @@ def _is_said(message: Message) -> bool:
 def _figures(document: Mapping[str, Any] | None) -> Figures | None:
     if document is None:
         return None
-    return Figures(**{k: v for k, v in document.items() if k in Figures.__dataclass_fields__})
+    return Figures(**{k: v for k, v in document.items() if k in Figures._fields})

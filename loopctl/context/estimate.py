@@ -52,7 +52,9 @@ class Estimate:
 
     def __init__(self, counter: TokenCounter) -> None:
         self._raw_counter = counter
-        self._asked = _Key(counter)
+        # plain objects are told apart by identity already, and faster
+        plain = type(counter).__hash__ is object.__hash__
+        self._asked: object = counter if plain else _Key(counter)
         self._fixed: tuple[str | None, tuple[ToolSchema, ...] | None, float] = (None, None, 0.0)
         self._conversation, self._counted, self._edition = 0.0, 0, -1
         self._taught = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from loopctl._cancel import stop_if_cancelled
 from loopctl._deadline import Deadline
@@ -21,18 +21,12 @@ from loopctl.replies import ModelResponse, StopReason
 _NOBODY = Contributions([], [], [])
 
 
-@dataclass(frozen=True, slots=True)
-class Extras:
+class Extras(NamedTuple):
     """What rides one request and vanishes."""
 
     contributions: Contributions
     attachments: Message | None
     memory: Message | None
-
-    def messages(self) -> list[Message]:
-        """All of them, in no order that matters."""
-        found = [*self.contributions.head, *self.contributions.tail]
-        return found + [m for m in (self.attachments, self.memory) if m is not None]
 
 
 async def gather(flight: Flight) -> Extras:
@@ -86,7 +80,7 @@ async def model_step(flight: Flight) -> None:
         if tell is not None:
             await tell.steering_delivered(delivered)
     flight.policy = policy = session.policy(flight.config)
-    estimate, over_line, raw = session.estimate, 0, 0.0
+    over_line, raw = 0, 0.0
     if policy.window and machine.figures is None:
         _measure(flight)
         if type(machine.next_step(policy)) is not CallModel:
@@ -113,8 +107,8 @@ async def model_step(flight: Flight) -> None:
         return
     flight.spend(response.usage)
     flight.refusal = None
-    if raw and response.usage is not None:
-        estimate.learn(response.usage.input_tokens, raw)
+    if policy.window and response.usage is not None and response.usage.input_tokens:
+        _learn(flight, raw, response.usage.input_tokens)
     if flight.scope.cancel_called:
         return
     _note_ending(flight, response)
@@ -138,14 +132,26 @@ def _measure(flight: Flight) -> None:
 
 
 def _weigh(flight: Flight, extras: Extras) -> float:
-    """Feed X, and give the uncalibrated figure of the whole request."""
-    session, estimate = flight.session, flight.session.estimate
+    """Feed X, and give it without calibration."""
+    estimate = flight.session.estimate
     pinned = estimate.raw_messages((extras.attachments,)) if extras.attachments else 0.0
-    all_of_them = estimate.raw_messages(extras.messages())
+    raw = pinned + estimate.raw_messages(extras.contributions.head)
+    if extras.contributions.tail:
+        raw += estimate.raw_messages(extras.contributions.tail)
+    if extras.memory is not None:
+        raw += estimate.raw_messages((extras.memory,))
     factor = estimate.calibration
-    session.machine.weigh(math.ceil(all_of_them * factor), attachments=math.ceil(pinned * factor))
+    transients = math.ceil(raw * factor)
+    flight.session.machine.weigh(transients, attachments=math.ceil(pinned * factor))
+    return raw
+
+
+def _learn(flight: Flight, transients: float, reported: int) -> None:
+    """What the provider counted for a request, next to our own figure of it (CTX-28)."""
+    session, estimate = flight.session, flight.session.estimate
     fixed = estimate.raw_fixed(session.system, session.registry.schemas)
-    return fixed + estimate.raw_conversation(session.machine) + all_of_them
+    raw = fixed + estimate.raw_conversation(session.machine) + transients
+    estimate.learn(reported, raw)
 
 
 async def _deferred(flight: Flight) -> None:
