@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     )
     from loopctl.models.client import ModelClient, ModelRequest
     from loopctl.models.connect import connect
+    from loopctl.models.fallback import FallbackChain
     from loopctl.models.limiter import RateLimiter
     from loopctl.models.resilience import ResilientClient
     from loopctl.models.retries import RetryPolicy
@@ -68,6 +69,7 @@ _HOMES = {
     "Deny": "tools.decisions",
     "EventStream": "engine.stream",
     "Explanation": "context.explanation",
+    "FallbackChain": "models.fallback",
     "FileAttachment": "context.pins",
     "HeuristicTokenCounter": "tokens",
     "ImagePart": "messages",
@@ -130,6 +132,7 @@ __all__ = [  # sorted as _HOMES is
     "Deny",
     "EventStream",
     "Explanation",
+    "FallbackChain",
     "FileAttachment",
     "HeuristicTokenCounter",
     "ImagePart",

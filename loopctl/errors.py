@@ -190,9 +190,14 @@ class Refused(RunError):
 
 
 class FallbackExhausted(RunError):
-    """The primary model and all its backups failed."""
+    """The primary model and all its backups failed.
+
+    `causes` are their errors, in order; `usage` is what the last call cost, as far as it was
+    reported.
+    """
 
     recoverable = True
+    usage: Usage | None = None
 
     def __init__(self, causes: tuple[Exception, ...]) -> None:
         self.causes = causes

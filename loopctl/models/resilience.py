@@ -18,7 +18,7 @@ from loopctl._deadline import Deadline
 from loopctl.errors import ConfigError, ModelError
 from loopctl.models.client import ModelClient, ModelRequest
 from loopctl.models.limiter import ATTEMPT
-from loopctl.models.retries import Receive, RetryPolicy, Tries, stalled
+from loopctl.models.retries import Receive, RetryingClient, RetryPolicy, Tries, stalled
 from loopctl.replies import ModelResponse
 from loopctl.usage import Usage
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from loopctl.wire.stream_events import StreamEvent
 
 
-class ResilientClient:
+class ResilientClient(RetryingClient):
     """A `ModelClient` that makes failed calls of another one again.
 
     Only recoverable errors are retried; any other is raised after its first attempt. A stream
@@ -39,8 +39,10 @@ class ResilientClient:
     def __init__(
         self, client: ModelClient, policy: RetryPolicy | None = None, *, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        if isinstance(client, ResilientClient):
-            raise ConfigError("a ResilientClient must not wrap another: one layer retries")
+        if isinstance(client, RetryingClient):
+            raise ConfigError(
+                f"a ResilientClient must not wrap a {type(client).__name__}: one layer retries"
+            )
         self.client = client
         self.policy = policy if policy is not None else RetryPolicy()
         self._clock = clock

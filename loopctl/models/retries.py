@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, TypeAlias, TypeGuard
@@ -10,10 +11,30 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 from loopctl._clock import Clock
 from loopctl._deadline import Deadline
 from loopctl.errors import ConfigError, ModelError, RateLimitError, StreamStalled
-from loopctl.models.client import ModelClient
+from loopctl.models.client import ModelClient, ModelRequest
+from loopctl.replies import ModelResponse
+from loopctl.usage import Usage
 
 if TYPE_CHECKING:
     from loopctl.wire.stream_events import StreamEvent
+
+
+class RetryingClient(ABC):
+    """A `ModelClient` that makes failed calls again by itself: no other layer may retry it."""
+
+    @abstractmethod
+    async def complete(
+        self,
+        request: ModelRequest,
+        *,
+        on_failure: Callable[[Usage | None], object] | None = None,
+    ) -> ModelResponse:
+        """The whole reply; `on_failure` is given what each attempt that is made again had cost."""
+
+    @abstractmethod
+    async def follow(self, request: ModelRequest, receive: Receive) -> None:
+        """The reply as it comes, told event by event, under the deadline of each attempt."""
+
 
 Receive: TypeAlias = "Callable[[StreamEvent, Deadline | None], Awaitable[None] | None]"
 """Who follows a stream: takes an event, returns what to await before the next."""
