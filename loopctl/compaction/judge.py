@@ -167,7 +167,7 @@ def split(before_history: int, before: Sequence[Message], after: Sequence[Messag
     first, limit = len(after), len(before) - before_history
     for number in range(len(after) - 1, -1, -1):
         message = after[number]
-        if id(message) in settled or limit == 0:
+        if id(message) in settled:
             break
         found = [place for place in places.get(message, ()) if place < limit]
         if found:

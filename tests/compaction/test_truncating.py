@@ -155,6 +155,13 @@ def test_what_is_pinned_and_earlier_summaries_stay() -> None:
     assert after == [GOAL, SUMMARY, steering, *messages[-2:]]
 
 
+def test_the_first_user_message_stays_whatever_is_pinned() -> None:
+    """CMP-10: an output starts with the user."""
+    messages = [GOAL, *turns(10)]
+    after = compact(TruncatingCompactor(preserve_recent=2), messages, 1, pinned=[])
+    assert after == [GOAL, *messages[-2:]]
+
+
 def test_the_goal_survives_ten_passes() -> None:
     """A10, CMP-9: thirty turns, a pass, thirty more, a pass, …"""
     fact = Message.user("The goal: the door's code is 4711.")
