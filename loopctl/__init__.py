@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from loopctl.installed import installed_plugins
     from loopctl.loop import BareLoop
     from loopctl.machine import CompactReason, LoopMachine
+    from loopctl.memory.in_memory import InMemoryStore
+    from loopctl.memory.types import Memory, MemoryCategory, MemoryEntry
     from loopctl.messages import (
         ImagePart,
         Message,
@@ -73,10 +75,14 @@ _HOMES = {
     "FileAttachment": "context.pins",
     "HeuristicTokenCounter": "tokens",
     "ImagePart": "messages",
+    "InMemoryStore": "memory.in_memory",
     "Layer": "tools.layers",
     "LoopError": "errors",
     "LoopMachine": "machine",
+    "Memory": "memory.types",
     "MemoryAttachment": "context.pins",
+    "MemoryCategory": "memory.types",
+    "MemoryEntry": "memory.types",
     "Message": "messages",
     "ModelClient": "models.client",
     "ModelRequest": "models.client",
@@ -136,10 +142,14 @@ __all__ = [  # sorted as _HOMES is
     "FileAttachment",
     "HeuristicTokenCounter",
     "ImagePart",
+    "InMemoryStore",
     "Layer",
     "LoopError",
     "LoopMachine",
+    "Memory",
     "MemoryAttachment",
+    "MemoryCategory",
+    "MemoryEntry",
     "Message",
     "ModelClient",
     "ModelRequest",

@@ -117,9 +117,10 @@ class Pass:
         if isinstance(advised, str):
             return replace(report, why=advised)
         timeout = session.config.compaction_timeout
+        after: Any = None
         try:
             with Deadline(timeout) as deadline:
-                after: Any = await session.compactor.compact(given, report.target, advised)
+                after = await session.compactor.compact(given, report.target, advised)
             if deadline.expired:
                 raise TimeoutError(f"no result within {timeout:g} s")
             problem = judge(before, after, pinned=pinned, counter=counter)
