@@ -69,13 +69,11 @@ async def test_each_turn_asks_once_for_the_input_then_for_the_last_results() -> 
     assert all(PREAMBLE not in message.text for message in agent.history)
 
 
-async def test_it_stands_behind_the_contributors_at_the_head_and_before_the_attachments_at_the_tail() -> (
-    None
-):
+async def test_its_place_is_next_to_the_contributors_at_the_head_and_at_the_tail() -> None:
     """CTX-19: attachments, contributors, memory; behind the conversation the other way round."""
     for placement in ("head", "tail"):
         client = ScriptedClient("done")
-        config = SessionConfig(memory_placement=placement, attachment_placement=placement)  # type: ignore[arg-type]
+        config = SessionConfig(memory_placement=placement, attachment_placement=placement)
         pinned = [MemoryAttachment("fact", "pinned")]
         store = InMemoryStore(entries("remembered"))
         agent = BareLoop(client, config=config, memory=store, attachments=pinned)
