@@ -117,6 +117,7 @@ class LoopMachine:
         "_began",
         "_cancelled",
         "_completed_turns",
+        "_continued",
         "_conversation",
         "_delivered",
         "_edition",
@@ -149,6 +150,7 @@ class LoopMachine:
         self._last_transients = 0
         self._last_attachments = 0
         self._steering: tuple[Message, ...] = ()
+        self._continued = False
         self._reset_run()
 
     def _reset_run(self) -> None:
@@ -211,16 +213,14 @@ class LoopMachine:
         """How many messages of the conversation are history."""
         return self._split
 
-    def run_start(self, *, continued: bool) -> int:
+    @property
+    def run_start(self) -> int:
         """Where the messages of the present or last run begin.
 
         A run that continues an earlier one has its input there: the user's last words before it.
         """
-        start = self._began
-        if continued:
-            said = (i for i in range(start - 1, -1, -1) if _is_said(self._messages[i]))
-            start = next(said, start) if not any(map(_is_said, self.tail(start))) else start
-        return start
+        said = (i for i in range(self._began - 1, -1, -1) if _is_said(self._messages[i]))
+        return next(said, self._began) if self._continued else self._began
 
     @property
     def edition(self) -> int:
@@ -344,6 +344,7 @@ class LoopMachine:
         self._reset_run()
         self._outcome = None
         self._began = self._split
+        self._continued = input is None
         if input is not None:
             self._delivered, self._steering = self._steering, ()
             said = [part for message in self._delivered for part in message.parts]
@@ -593,6 +594,7 @@ class LoopMachine:
             "completed_turns": self._completed_turns,
             "waiting": [call.id for call in self._waiting],
             "answered": [Message.user(item).to_json()["parts"][0] for item in self._answered],
+            "continued": self._continued,
             "cancelled": self._cancelled,
             "figures": None if self._figures is None else self._figures._asdict(),
             "last_transients": self._last_transients,
@@ -643,6 +645,7 @@ class LoopMachine:
         machine._answered = answered.results
         machine._steering = tuple(Message.from_json(m) for m in document.get("steering", ()))
         machine._delivered = tuple(Message.from_json(m) for m in document.get("delivered", ()))
+        machine._continued = bool(document.get("continued", False))
         machine._cancelled = bool(document.get("cancelled", False))
         machine._figures = _figures(document.get("figures"))
         machine._last_transients = int(document.get("last_transients", 0))

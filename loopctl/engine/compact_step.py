@@ -20,7 +20,7 @@ async def compact_step(flight: Flight, step: Compact) -> None:
         refused=step.refused,
         turn=machine.turn,
         run_id=flight.run_id,
-        run_start=machine.run_start(continued=flight.input is None),
+        run_start=machine.run_start,
         baseline=flight.native_cancellations,
     )
     report = await due.run(flight.emitter)

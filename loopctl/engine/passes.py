@@ -184,7 +184,7 @@ async def compact_by_hand(session: Session, instructions: str | None) -> PassRep
         session=session,
         reason=CompactReason.MANUAL,
         policy=session.policy(session.config.run),
-        run_start=machine.run_start(continued=True) if machine.unfinished else machine.count,
+        run_start=machine.run_start if machine.unfinished else machine.count,
         instructions=instructions,
         baseline=native_cancellations(),
     )

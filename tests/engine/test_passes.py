@@ -462,7 +462,8 @@ async def test_a_pass_in_the_middle_of_a_run_keeps_its_input_pending() -> None:
     assert_valid_conversation(agent.history)
 
 
-async def test_a_continued_run_keeps_the_input_that_it_continues() -> None:
+@pytest.mark.parametrize("steered", [False, True])
+async def test_a_continued_run_keeps_the_input_that_it_continues(steered: bool) -> None:
     """CMP-9: the input of an unfinished run is pinned when `run(None)` goes on with it."""
 
     @tool
@@ -474,6 +475,8 @@ async def test_a_continued_run_keeps_the_input_that_it_continues() -> None:
     agent = session(client, work, history=history(4))
     with pytest.raises(ServerError):
         await agent.run("the input")
+    if steered:
+        agent.steer("look left")
     run = await agent.run(None)
     assert run.output == "done"
     for request in client.requests:
