@@ -7,15 +7,12 @@ has no status; some providers put one into its `code`.
 from __future__ import annotations
 
 import datetime
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 from loopctl import _json
-from loopctl._clock import SYSTEM_CLOCK
 from loopctl.errors import (
     AuthError,
     BadRequestError,
@@ -27,6 +24,7 @@ from loopctl.errors import (
     RateLimitError,
     ServerError,
 )
+from loopctl.models.waits import retry_after
 from loopctl.usage import Usage
 
 _OVERFLOW_CODES = frozenset(
@@ -83,6 +81,9 @@ _OVERLOADED_CODES = frozenset(
         "1305",
     }
 )
+_SLIPS = frozenset({"tool_use_failed"})
+"""The model wrote a call that its server could not read: another try may well give a reply."""
+
 _REFUSED_CODES = frozenset({"content_filter", "content_policy_violation", "invalid_prompt"})
 _NAMED: dict[str, type[ModelError]] = {
     "rate_limit_exceeded": RateLimitError,
@@ -179,10 +180,11 @@ def read_error(
     text = given if isinstance(given, str) else inner.get("message") or inner.get("detail")
     if not isinstance(text, str):
         text = _json.dumps(_json.to_plain(text or given))
-    if isinstance(metadata.get("raw"), str):
-        text = f"{text}: {metadata['raw']}"
+    for cause in (metadata.get("raw"), inner.get("failed_generation")):
+        if isinstance(cause, str) and cause:
+            text = f"{text}: {cause}"
     headers = headers or {}
-    asked = retry_after(headers, now)
+    asked = retry_after(headers, now, limited=status == 429)
     return Upstream(
         text=text,
         codes=codes,
@@ -256,6 +258,8 @@ def _kind(upstream: Upstream) -> type[ModelError]:
         return QuotaError
     if codes & _OVERLOADED_CODES:
         return OverloadedError
+    if codes & _SLIPS:
+        return ServerError
     if status is not None:
         bad_key = "incorrect api key" in text or "api_key_invalid" in text
         if status == 400 and (bad_key or "api_key_invalid" in codes):
@@ -290,34 +294,6 @@ def _figures(upstream: Upstream) -> tuple[int | None, int | None]:
     if len(numbers) < 2:
         return None, numbers[0] if numbers else None
     return max(numbers[:2]), min(numbers[:2])
-
-
-def retry_after(headers: Mapping[str, str], now: datetime.datetime | None = None) -> float | None:
-    """The wait that a response asks for, in seconds from `now`, at least 0; `None` if none.
-
-    Reads `retry-after-ms` and `retry-after`: seconds, decimals too, or an HTTP date.
-    """
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        given = headers.get(name)
-        if given is None:
-            continue
-        try:
-            seconds = float(given) * unit
-        except ValueError:
-            seconds = _until(given, now)
-        if math.isfinite(seconds):
-            return max(seconds, 0.0)
-    return None
-
-
-def _until(date: str, now: datetime.datetime | None) -> float:
-    try:
-        moment = parsedate_to_datetime(date)
-    except (ValueError, TypeError, OverflowError):
-        return math.nan
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return (moment - (now or SYSTEM_CLOCK.now())).total_seconds()
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -17,7 +17,8 @@ from loopctl.errors import (
     RateLimitError,
     ServerError,
 )
-from loopctl.models.classify import read_error, read_response, retry_after, to_error
+from loopctl.models.classify import read_error, read_response, to_error
+from loopctl.models.waits import retry_after
 
 OVERFLOW, BAD = ContextOverflowError, BadRequestError
 NOW = datetime.datetime(2026, 11, 28, 12, 0, 0, tzinfo=datetime.UTC)
@@ -195,6 +196,68 @@ def test_refused_content_is_told_from_a_refused_call() -> None:
 def test_every_form_of_retry_after_is_read(headers: dict[str, str], expected: float | None) -> None:
     """E1, MOD-14: seconds, decimals, dates; never negative; rubbish is as none."""
     assert retry_after(headers, NOW) == expected
+
+
+REQUESTS, TOKENS = "x-ratelimit-reset-requests", "x-ratelimit-reset-tokens"
+SPENT = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-remaining-tokens": "5000"}
+OWN = "anthropic-ratelimit-"
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({}, None),
+        ({REQUESTS: "12ms"}, 0.012),
+        ({REQUESTS: "6m0s"}, 360.0),
+        ({REQUESTS: "1h2m3.5s"}, 3723.5),
+        ({REQUESTS: "1d"}, 86_400.0),
+        ({REQUESTS: "7.66s", TOKENS: "2m59.56s"}, 7.66),
+        ({**SPENT, REQUESTS: "2m", TOKENS: "1s"}, 120.0),
+        ({**SPENT, "x-ratelimit-remaining-tokens": "0", REQUESTS: "2s", TOKENS: "1s"}, 2.0),
+        ({"x-ratelimit-reset": "20"}, 20.0),
+        ({"x-ratelimit-reset": "1795867230"}, 30.0),
+        ({"x-ratelimit-reset": "1795867230000"}, 30.0),
+        ({"x-ratelimit-reset": "1795860000"}, None),
+        ({"x-ratelimit-reset": "-1"}, None),
+        ({"x-ratelimit-reset": "soon"}, None),
+        ({"x-ratelimit-reset": ""}, None),
+        ({"x-ratelimit-reset": "nan"}, None),
+        ({OWN + "requests-reset": "2026-11-28T12:00:07Z"}, 7.0),
+        (
+            {
+                OWN + "requests-reset": "2026-11-28T12:00:01Z",
+                OWN + "tokens-reset": "2026-11-28T12:00:09",
+                OWN + "tokens-remaining": "0",
+            },
+            9.0,
+        ),
+        ({"retry-after": "3", REQUESTS: "9s"}, 3.0),
+        ({"retry-after": "abc", REQUESTS: "9s"}, 9.0),
+    ],
+)
+def test_the_reset_of_a_rate_limit_is_a_wait_where_none_is_asked_for(
+    headers: dict[str, str], expected: float | None
+) -> None:
+    """E1, MOD-14: durations, numbers and moments; of the limit that is spent, if that is said."""
+    found = retry_after(headers, NOW, limited=True)
+    assert found == (None if expected is None else pytest.approx(expected))
+    told = error(429, {"error": {"message": "m"}}, headers).retry_after
+    assert told == (None if expected is None else pytest.approx(expected))
+
+
+def test_a_reset_says_nothing_where_no_limit_was_hit() -> None:
+    """E1: every response carries these headers."""
+    assert error(500, None, {REQUESTS: "6m0s"}).retry_after is None
+
+
+def test_a_call_that_its_own_server_could_not_read_is_tried_again() -> None:
+    """MOD-11, MOD-14: Groq's tool_use_failed, a 400, and in a stream; with what the model wrote."""
+    said = {"message": "Failed", "type": "invalid_request_error", "code": "tool_use_failed"}
+    body = {"error": {**said, "failed_generation": "<function=add>"}}
+    for found in (error(400, body), to_error(read_error(body), provider="groq", model="m")):
+        assert type(found) is ServerError
+        assert found.recoverable
+        assert "<function=add>" in str(found)
 
 
 def test_a_date_thousands_of_years_away_is_only_long() -> None:
