@@ -3,7 +3,8 @@
     uv run python benchmarks/turns.py [--runs 12] [--backend asyncio]
 
 Both sides play 1,000 turns of the same scripted client with one async tool. The session has one
-contributor and one attachment besides; the hand-written loop makes one pluggy call, takes one
+attachment and one installed plugin that contributes, and measures each request against the lines
+of its window; the hand-written loop makes one pluggy call, takes one
 lock, opens one deadline and validates one pydantic argument for each turn and, for `stream()`,
 sends the same number of events through a memory stream. There it is measured twice: asking the
 client for the whole reply, and reading the reply as it comes, as `stream()` does. The sides take
@@ -30,11 +31,14 @@ from loopctl import (
     MemoryAttachment,
     Message,
     RunConfig,
+    SessionConfig,
     ToolCallPart,
     ToolResultPart,
+    hookimpl,
     tool,
 )
 from loopctl.models.client import ModelRequest
+from loopctl.plugins import InstalledPlugin
 from loopctl.testing import ScriptedClient
 from loopctl.wire.stream_events import PartDelta, PartStart
 
@@ -52,6 +56,12 @@ class Specs:
 
 class Reminder:
     @impl
+    def contribute(self, ctx: Any) -> str:
+        return "stay on the task"
+
+
+class Contributing:
+    @hookimpl
     def contribute(self, ctx: Any) -> str:
         return "stay on the task"
 
@@ -78,14 +88,15 @@ def script() -> ScriptedClient:
 
 
 def session() -> BareLoop:
-    agent = BareLoop(
+    plugin = InstalledPlugin(plugin=Contributing(), name="b", distribution="b", version="1")
+    return BareLoop(
         script(),
         [work],
+        SessionConfig(context_window=1_000_000),
         system="be brief",
+        plugins=[plugin],
         attachments=[MemoryAttachment("fact", "the sky is blue")],
     )
-    agent.add_contributor(lambda ctx: "stay on the task")
-    return agent
 
 
 CONFIG = RunConfig(max_turns=TURNS + 1)

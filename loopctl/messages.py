@@ -208,7 +208,11 @@ class Message:
     @property
     def calls(self) -> tuple[ToolCallPart, ...]:
         """The tool calls of the message, in order."""
-        return tuple([part for part in self.parts if isinstance(part, ToolCallPart)])
+        found: tuple[ToolCallPart, ...] | None = self.memo.get("calls")
+        if found is None:  # a turn asks for them again and again
+            found = tuple([part for part in self.parts if isinstance(part, ToolCallPart)])
+            self.memo["calls"] = found
+        return found
 
     @property
     def results(self) -> tuple[ToolResultPart, ...]:

@@ -21,6 +21,7 @@ from loopctl.machine import (
     CallModel,
     CallTools,
     Compact,
+    CompactReason,
     Done,
     LoopMachine,
     Outcome,
@@ -179,6 +180,10 @@ class AnyFeeds(RuleBasedStateMachine):
     def deliver(self) -> None:
         self.feed("deliver", lambda machine: machine.deliver())
 
+    @rule(estimate=tokens)
+    def overflow(self, estimate: int) -> None:
+        self.feed("overflow", lambda machine: machine.overflow(estimate))
+
     @rule()
     def start_pass(self) -> None:
         self.feed("start_pass", lambda m: m.start_pass())
@@ -296,7 +301,7 @@ class AnyFeeds(RuleBasedStateMachine):
 
     @invariant()
     def asking_is_pure(self) -> None:
-        """ENG-3, ENG-4, CTX-32."""
+        """ENG-3, ENG-4, CTX-32, CTX-33."""
         before = self.machine.dump()
         for policy in POLICIES:
             if self.machine.state is State.START:
@@ -307,8 +312,10 @@ class AnyFeeds(RuleBasedStateMachine):
                 continue
             step = self.machine.next_step(policy)
             assert self.machine.next_step(policy) == step == self.twin.next_step(policy)
-            if before["passes_here"]:
-                assert not isinstance(step, Compact)
+            if before["passes_here"] and isinstance(step, Compact):
+                assert step.reason is CompactReason.SALVAGE
+                assert not before["salvaged_here"]
+                assert before["salvages"] < 3
         assert self.machine.dump() == before
 
     @invariant()
