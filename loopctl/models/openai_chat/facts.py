@@ -56,7 +56,8 @@ class Profile:
     and `schemas` what of these exists; `efforts` the reasoning knob; `echo` the form in which
     reasoning is sent back, `echo_always` whether a turn with calls needs it even when empty;
     `sampling` and `stop` whether temperature and stop sequences are taken; `result_images`
-    whether tool results may hold images.
+    whether tool results may hold images; `cache_key` whether it routes requests of one
+    `prompt_cache_key` to where their beginning is cached.
 
     Replies: `lenient_end` accepts `[DONE]` without a finish reason.
     """
@@ -78,6 +79,7 @@ class Profile:
     sampling: bool = True
     stop: bool = True
     result_images: bool = False
+    cache_key: bool = False
     lenient_end: bool = True
     models: Mapping[str, ModelFacts] = field(default_factory=dict[str, ModelFacts])
 
@@ -115,6 +117,7 @@ OPENAI = Profile(
     ids="safe",
     strict=True,
     efforts=_plain("none", "minimal", "low", "medium", "high", "xhigh"),
+    cache_key=True,
     lenient_end=False,
     models={
         "gpt-6.2-astra": _gpt(1_050_000, _ALWAYS_ON, "medium"),
@@ -200,6 +203,7 @@ OPENROUTER = Profile(
     },
     echo="reasoning_details",
     result_images=True,
+    cache_key=True,
 )
 
 MISTRAL = Profile(

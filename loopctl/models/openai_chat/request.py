@@ -6,7 +6,9 @@ anything is sent (MOD-3).
 
 from __future__ import annotations
 
+import hashlib
 import re
+from functools import lru_cache
 from typing import Any
 
 from loopctl import _json
@@ -41,6 +43,8 @@ def encode_body(
         extra["stream"] = True
         if profile.ask_usage:
             extra["stream_options"] = {"include_usage": True}
+    if profile.cache_key and (key := _cache_key(request.system, request.tools)) is not None:
+        extra["prompt_cache_key"] = key
     extra |= options.extra_body or {}
     fields |= {name: [_json.wire(_json.to_plain(value))] for name, value in extra.items()}
     pieces: list[bytes] = []
@@ -50,6 +54,21 @@ def encode_body(
     pieces[0] = b"{"
     pieces.append(b"}")
     return b"".join(pieces)  # once: copying a long conversation is what costs
+
+
+@lru_cache(maxsize=64)
+def _cache_key(system: str | None, tools: tuple[ToolSchema, ...]) -> str | None:
+    """The same for all requests that begin alike, so that they meet where that is cached (MOD-22).
+
+    Of what stands in front of every conversation: system text and tools. `None` without either.
+    """
+    if not (tools or (system and system.strip())):
+        return None
+    digest = hashlib.sha256((system or "").encode(errors="replace"))
+    for tool in tools:
+        shape = [tool.name, tool.description, _json.to_plain(tool.input_schema)]
+        digest.update(b"\0" + _json.wire(shape))
+    return f"loopctl-{digest.hexdigest()[:32]}"
 
 
 def _array(elements: list[bytes]) -> list[bytes]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from typing import Any
@@ -422,3 +423,94 @@ def test_every_body_is_one_of_the_official_sdk(
     if PROFILES[profile].one_system:
         assert roles(messages).count("system") == 1
     (STREAMING if stream else WHOLE).validate_python(given_body, strict=True)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "cap": {"max_output_tokens": 100},
+    "temperature": {"temperature": 1},
+    "stop": {"stop": ("a", "b")},
+    "schema": {"response_schema": {"type": "object", "properties": {"a": {"type": "string"}}}},
+    "closed schema": {
+        "response_schema": {
+            "title": "The reply",
+            "type": "object",
+            "properties": {"a": {"enum": ["x"]}},
+            "required": ["a"],
+        }
+    },
+    "strict": {"strict_tools": True},
+    **{f"choice {name}": {"tool_choice": name} for name in ("auto", "none", "required", "add")},
+    **{
+        f"effort {name}": {"thinking_effort": name}
+        for name in ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+    },
+    "all": {
+        "max_output_tokens": 9,
+        "temperature": 1,
+        "stop": ("a",),
+        "strict_tools": True,
+        "tool_choice": "add",
+        "response_schema": {"type": "object"},
+    },
+}
+OWN_FIELDS = {"thinking", "reasoning"}
+"""Fields of the body that other vendors added to the API."""
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_option_is_one_of_the_official_sdk_or_refused(profile: str, stream: bool) -> None:
+    """MOD-24, MOD-3: each option for every kind of server, and each of its known models."""
+    models = ["m", *PROFILES[profile].models]
+    sent_some = 0
+    for model, (name, options) in itertools.product(models, OPTIONS.items()):
+        tools = () if name == "schema" else (ADD,)
+        try:
+            made = body(
+                Message.user("q", PNG),
+                CALLED,
+                ANSWERED,
+                profile=profile,
+                model=model,
+                stream=stream,
+                system="s",
+                tools=tools,
+                **options,
+            )
+        except ConfigError:
+            continue
+        for message in made["messages"]:
+            for field in [name for name in message if name.startswith("reasoning")]:
+                del message[field]
+        unknown = [field for field in OWN_FIELDS if field in made]
+        for field in unknown:
+            del made[field]
+        if made.get("reasoning_effort") == "max":
+            made["reasoning_effort"] = "high"  # a word of other vendors
+        (STREAMING if stream else WHOLE).validate_python(made, strict=True)
+        sent_some += 1
+    assert sent_some >= len(models)
+
+
+def test_requests_that_begin_alike_share_a_cache_key() -> None:
+    """MOD-22: by system text and tools, whatever the conversation; a user's own key wins."""
+    key = body(Message.user("a"), system="s", tools=(ADD,))["prompt_cache_key"]
+    assert re.fullmatch("loopctl-[0-9a-f]{32}", key)
+    again = ToolSchema(name=ADD.name, description="Add.", input_schema=dict(ADD.input_schema))
+    assert body(CALLED, ANSWERED, system="s", tools=(again,))["prompt_cache_key"] == key
+    assert body(Message.user("a"), system="t", tools=(ADD,))["prompt_cache_key"] != key
+    assert body(Message.user("a"), tools=(ADD,))["prompt_cache_key"] != key
+    own = {"prompt_cache_key": "mine"}
+    assert body(Message.user("a"), system="s", extra_body=own)["prompt_cache_key"] == "mine"
+
+
+def test_a_cache_key_goes_only_where_it_is_known_and_means_something() -> None:
+    """MOD-22: other servers refuse or ignore it; without a common beginning there is none."""
+    known = [
+        name
+        for name in PROFILES
+        if "prompt_cache_key" in body(Message.user("a"), profile=name, system="s")
+    ]
+    assert known == ["openai", "openrouter"]
+    assert "prompt_cache_key" not in body(Message.user("a"), system=" ")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.lib.streaming.chat import ChatCompletionStreamState
-from openai.types.chat import ChatCompletionChunk
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from loopctl.errors import (
     ContextOverflowError,
@@ -509,6 +509,51 @@ def test_the_official_sdk_puts_the_same_message_together(
         (c.id, c.function.name, c.function.arguments) for c in theirs.message.tool_calls or []
     ]
     assert ours.raw_stop_reason == theirs.finish_reason
+
+
+@given(texts, st.none() | texts.filter(bool), made_calls, st.integers(0, 9))
+def test_a_whole_reply_is_what_the_official_sdk_reads(
+    text: str, refusal: str | None, made: list[tuple[str, str]], cached: int
+) -> None:
+    """MOD-24, MOD-10: message, calls, refusal and usage; streamed the same."""
+    parts = [ToolCallPart(f"c{n}", name, given) for n, (name, given) in enumerate(made)]
+    reply = ModelResponse(
+        message=Message.assistant(text, *parts),
+        stop_reason=StopReason.TOOL_CALLS if parts else StopReason.END,
+        refusal=refusal,
+        usage=Usage(input_tokens=9, output_tokens=4, cached_tokens=cached, thinking_tokens=1),
+    )
+    document = chat_completion(reply)
+    theirs = ChatCompletion.model_validate(document)
+    accumulator = Accumulator()
+    for event in decoder().whole(json.dumps(document).encode()):
+        accumulator.feed(event)
+    ours, said = accumulator.response(), theirs.choices[0].message
+    assert (ours.message.text, ours.refusal) == (said.content or "", said.refusal)
+    assert [(c.id, c.name, c.arguments) for c in ours.message.calls] == [
+        (c.id, c.function.name, c.function.arguments)
+        for c in said.tool_calls or []
+        if c.type == "function"
+    ]
+    assert theirs.usage is not None
+    assert theirs.usage.prompt_tokens_details is not None
+    assert theirs.usage.completion_tokens_details is not None
+    assert ours.usage == Usage(
+        input_tokens=theirs.usage.prompt_tokens,
+        output_tokens=theirs.usage.completion_tokens,
+        cached_tokens=theirs.usage.prompt_tokens_details.cached_tokens,
+        thinking_tokens=theirs.usage.completion_tokens_details.reasoning_tokens,
+    )
+    state = ChatCompletionStreamState()
+    pieces = chat_pieces(reply)
+    for piece in pieces[:-1]:
+        chunk = json.loads(piece.removeprefix(b"data: "))
+        state.handle_chunk(ChatCompletionChunk.model_validate(chunk))
+    snapshot = state.current_completion_snapshot
+    again = streamed(b"".join(pieces), [])
+    assert (again.message, again.refusal) == (ours.message, ours.refusal)
+    assert snapshot.choices[0].message.refusal == again.refusal
+    assert snapshot.usage == theirs.usage
 
 
 def test_chunks_of_the_testing_kit_are_chunks_of_the_sdk() -> None:
