@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from loopctl._http import HttpResponse
 from loopctl.errors import ConfigError
-from loopctl.models.client import HttpRequest, ModelRequest
+from loopctl.models.client import HttpRequest, ModelInfo, ModelRequest
 from loopctl.models.dialect import SseDialectClient, key_header
 from loopctl.models.limiter import RateLimiter
 from loopctl.models.openai_chat.facts import PROFILES, Profile, profile_for
+from loopctl.models.openai_chat.listing import models_of
 from loopctl.models.openai_chat.request import encode_body
 from loopctl.models.openai_chat.stream import ChatDecoder
 
@@ -26,7 +27,8 @@ class OpenAIChatClient(SseDialectClient):
     `api_key` may be `None` for servers that ask for none. `profile` names the kind of server
     (`"openai"`, `"deepseek"`, …, see `facts.PROFILES`) or is one; by default the address tells.
     `provider` is what errors and messages call it. `headers` ride on every request.
-    `context_window` overrides what is known of the model. `http_client`, an `httpx.AsyncClient`,
+    `context_window` overrides what is known of the model, and what `list_models()` finds of it.
+    `http_client`, an `httpx.AsyncClient`,
     is used as it is and stays yours to close.
 
     Raises `ConfigError` for an address, key or profile that cannot work.
@@ -69,6 +71,8 @@ class OpenAIChatClient(SseDialectClient):
         self.profile = profile if profile is not None else told
         address, question, query = base_url.partition("?")
         self._url = f"{address.rstrip('/')}/chat/completions{question}{query}"
+        self._list_url = f"{address.rstrip('/')}/models{question}{query}"
+        self._revealed: int | None = None
 
     def encode(self, request: ModelRequest, *, stream: bool = False) -> HttpRequest:
         """The exact request, without the key.
@@ -85,8 +89,19 @@ class OpenAIChatClient(SseDialectClient):
         }
         return HttpRequest(method="POST", url=self._url, headers=headers, body=body)
 
+    async def list_models(self) -> list[ModelInfo]:
+        """The server's models; their windows where it tells, this client's own is remembered."""
+        headers = {"accept": "application/json", **self._headers}
+        request = HttpRequest(method="GET", url=self._list_url, headers=headers, body=b"")
+        found = models_of(await self._ask(request))
+        for model in found:
+            if model.id == self.model:
+                self._revealed = model.context_window
+        return found
+
     def _known_window(self) -> int | None:
-        return self.profile.facts(self.model).window
+        known = self._revealed
+        return known if known is not None else self.profile.facts(self.model).window
 
     def _max_output(self, request: ModelRequest, model: str) -> int:
         return request.options.max_output_tokens or self.profile.facts(model).max_output or 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -145,6 +145,24 @@ OPENAI = Profile(
     },
 )
 
+# A deployment may have any name, so nothing is known of its model.
+AZURE = replace(OPENAI, name="azure", models={})
+
+# Its Responses API is the one that it recommends: here no reasoning comes back.
+XAI = Profile(
+    name="xai",
+    cap_field="max_completion_tokens",
+    ids="safe",
+    efforts=_plain("low", "medium", "high", "xhigh"),
+    stop=False,
+    models={
+        "grok-4.7": ModelFacts(window=500_000),
+        "grok-4.6": ModelFacts(window=500_000, efforts=_plain("low", "medium", "high")),
+        "grok-4.5": ModelFacts(window=500_000, efforts=_plain("low", "medium", "high")),
+        "grok-4.3": ModelFacts(window=1_000_000, efforts=_plain("none", "low", "medium", "high")),
+    },
+)
+
 DEEPSEEK = Profile(
     name="deepseek",
     ids="safe",
@@ -267,6 +285,8 @@ PROFILES: Mapping[str, Profile] = {
     profile.name: profile
     for profile in (
         OPENAI,
+        AZURE,
+        XAI,
         DEEPSEEK,
         MOONSHOT,
         ZAI,
@@ -282,6 +302,8 @@ PROFILES: Mapping[str, Profile] = {
 
 _HOSTS: Mapping[str, Profile] = {
     "api.openai.com": OPENAI,
+    "openai.azure.com": AZURE,
+    "api.x.ai": XAI,
     "api.deepseek.com": DEEPSEEK,
     "api.moonshot.ai": MOONSHOT,
     "api.moonshot.cn": MOONSHOT,

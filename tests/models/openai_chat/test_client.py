@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from loopctl.errors import (
+    AuthError,
     ConfigError,
     ConnectError,
     ContextOverflowError,
@@ -22,7 +23,7 @@ from loopctl.errors import (
     StreamIncomplete,
 )
 from loopctl.messages import Message
-from loopctl.models.client import ModelClient, ModelRequest
+from loopctl.models.client import ModelClient, ModelInfo, ModelRequest
 from loopctl.models.limiter import RateLimiter
 from loopctl.models.openai_chat import OpenAIChatClient
 from loopctl.replies import ModelResponse, StopReason
@@ -83,6 +84,67 @@ async def test_whole_and_streamed_replies_are_equal_over_the_network(nothing_lef
         assert encoded.body == request.body
         assert "authorization" not in encoded.headers
         assert encoded.headers.items() <= request.headers.items()
+
+
+LISTS: dict[str, tuple[Any, list[ModelInfo]]] = {
+    "openai": ({"data": [{"id": "m", "owned_by": "x"}, {}, 1]}, [ModelInfo(id="m")]),
+    "openrouter": (
+        {
+            "data": [
+                {
+                    "id": "m",
+                    "context_length": 9_000,
+                    "top_provider": {"context_length": 8_000, "max_completion_tokens": 7},
+                }
+            ]
+        },
+        [ModelInfo(id="m", context_window=9_000, max_output=7)],
+    ),
+    "mistral": (
+        {"data": [{"id": "a"}, {"id": "m", "max_context_length": 5_000}]},
+        [ModelInfo(id="a"), ModelInfo(id="m", context_window=5_000)],
+    ),
+    "groq": (
+        {"data": [{"id": "m", "context_window": 131_072, "max_completion_tokens": 65_536}]},
+        [ModelInfo(id="m", context_window=131_072, max_output=65_536)],
+    ),
+    "vllm": (
+        {"data": [{"id": "m", "max_model_len": 4_096}]},
+        [ModelInfo(id="m", context_window=4_096)],
+    ),
+    "a bare list": ([{"id": "m", "context_length": -1}], [ModelInfo(id="m")]),
+    "nothing": ({}, []),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+async def test_models_are_listed_with_what_their_server_tells(
+    name: str, nothing_left: None
+) -> None:
+    """MOD-3: the window of the client's own model is remembered; a given one counts more."""
+    answer, expected = LISTS[name]
+    async with ByteServer(respond_json(answer), respond_json(answer)) as server:
+        async with client(server, api_key="k") as chat:
+            assert chat.context_window is None
+            assert await chat.list_models() == expected
+            windows = [info.context_window for info in expected if info.id == "m"]
+            assert chat.context_window == (windows[0] if windows else None)
+        async with client(server, context_window=1_000) as chat:
+            await chat.list_models()
+            assert chat.context_window == 1_000
+    request = server.requests[0]
+    assert (request.method, request.path) == ("GET", "/models")
+    assert request.headers["authorization"] == "Bearer k"
+
+
+async def test_a_list_that_fails_is_a_typed_error(nothing_left: None) -> None:
+    """MOD-11: a wrong key, a page that is no list."""
+    faults = [respond_json(ERROR, status=401), respond("<html>")]
+    async with ByteServer(*faults) as server, client(server) as chat:
+        with pytest.raises(AuthError):
+            await chat.list_models()
+        with pytest.raises(InvalidResponseError):
+            await chat.list_models()
 
 
 async def test_an_address_may_have_a_query() -> None:

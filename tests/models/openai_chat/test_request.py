@@ -364,6 +364,8 @@ def test_the_profile_is_told_by_the_address() -> None:
         "https://api.openai.com/v1": "openai",
         "https://eu.api.openai.com/v1": "openai",
         "https://api.deepseek.com": "deepseek",
+        "https://r.openai.azure.com/openai/v1": "azure",
+        "https://api.x.ai/v1": "xai",
         "http://localhost:11434/v1": "ollama",
         "http://localhost:8000/v1": "compatible",
         "https://notapi.openai.com.example.org": "compatible",
@@ -512,5 +514,5 @@ def test_a_cache_key_goes_only_where_it_is_known_and_means_something() -> None:
         for name in PROFILES
         if "prompt_cache_key" in body(Message.user("a"), profile=name, system="s")
     ]
-    assert known == ["openai", "openrouter"]
+    assert known == ["openai", "azure", "openrouter"]
     assert "prompt_cache_key" not in body(Message.user("a"), system=" ")
