@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -37,17 +38,46 @@ class EqualToAll(Counting):
         return True
 
 
+class Growing:
+    """A conversation that counts the messages that it hands out."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        self.messages = messages
+        self.edition = 0
+        self.given = 0
+
+    @property
+    def count(self) -> int:
+        return len(self.messages)
+
+    def tail(self, start: int) -> Sequence[Message]:
+        self.given += len(self.messages) - start
+        return self.messages[start:]
+
+
 def machine(size: int) -> LoopMachine:
     past = [Message.user(f"{n}") if n % 2 == 0 else Message.assistant(f"{n}") for n in range(size)]
     return LoopMachine(past)
 
 
 def test_a_conversation_that_grew_is_counted_from_where_it_was() -> None:
-    """CTX-29, I3: 1,000 old messages cost nothing at the next turn."""
+    """CTX-29: 1,000 old messages are neither counted nor looked at when two new ones come."""
+    counter = Counting()
+    past = [Message.user("a") if n % 2 == 0 else Message.assistant("b") for n in range(1_000)]
+    estimate, grown = Estimate(counter), Growing(past)
+    assert estimate.conversation(grown) == 1_000
+    assert (counter.messages, grown.given) == (1_000, 1_000)
+    for turn in range(1, 50):
+        grown.messages += [Message.user("four"), Message.assistant("four")]
+        assert estimate.conversation(grown) == 1_000 + 8 * turn
+        assert (counter.messages, grown.given) == (1_000 + 2 * turn, 1_000 + 2 * turn)
+
+
+def test_the_machine_is_a_conversation_that_grows() -> None:
+    """CTX-29: as above, with the machine itself."""
     counter = Counting()
     estimate, grown = Estimate(counter), machine(1_000)
     before = estimate.conversation(grown)
-    assert counter.messages == 1_000
     grown.begin(Message.user("four"))
     assert estimate.conversation(grown) == before + 4
     assert counter.messages == 1_001
@@ -88,7 +118,7 @@ def test_equal_messages_and_equal_counters_share_nothing() -> None:
 
 
 def test_the_system_prompt_and_the_schemas_are_counted_once() -> None:
-    """CTX-29: until they change."""
+    """CTX-29, J2: until they change."""
     counter = Counting()
     estimate = Estimate(counter)
     tools = (ToolSchema(name="look", description="Look.", input_schema={"type": "object"}),)
