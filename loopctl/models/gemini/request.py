@@ -16,7 +16,7 @@ from loopctl.config import RequestOptions
 from loopctl.errors import ConfigError
 from loopctl.models.client import ModelRequest, ToolSchema
 from loopctl.models.gemini.facts import MAX_STOP, facts_for
-from loopctl.models.gemini.messages import lower
+from loopctl.models.gemini.order import lower
 from loopctl.models.gemini.schema import gemini_schema
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")

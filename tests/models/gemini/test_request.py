@@ -446,14 +446,13 @@ def test_a_message_is_turned_into_bytes_once() -> None:
     """MOD-23: the fragment is kept with the message, for each kind of model and provider."""
     message = Message.user("q")
     first = sent(message)
-    (key,) = message.memo
-    kept = message.memo[key]
+    kept = dict(message.memo)
     assert sent(message) == first
-    assert message.memo[key] is kept
+    assert [message.memo[key] is kept[key] for key in message.memo] == [True] * len(kept)
     sent(message, model=OLD)
-    assert len(message.memo) == 2
+    assert len(message.memo) == 2 * len(kept)
     sent(message, model="gemini-4-carbon")  # is talked to in the same way
-    assert len(message.memo) == 2
+    assert len(message.memo) == 2 * len(kept)
     assert sent(Message.user("a"), message, Message.user("b"), message)[3] == first[0]
 
 
@@ -552,10 +551,42 @@ def test_every_body_is_one_of_the_official_sdk(conversation: list[Message], mode
             assert model == OLD or "thoughtSignature" in first
 
 
-@given(conversations)
-def test_an_orderly_conversation_is_mended_to_itself(conversation: list[Message]) -> None:
-    """MOD-23: joining what is kept and putting in order agree; neither depends on what was kept."""
+@given(conversations, st.integers(0, 6), st.integers(0, 6), st.integers(0, 6))
+def test_what_was_found_in_order_before_changes_nothing(
+    conversation: list[Message], head: int, tail: int, other: int
+) -> None:
+    """MOD-23: a turn after a turn, with other transients around it, is as if it were the first."""
+    head = min(head, len(conversation))
+    tail = min(tail, len(conversation) - head)
+    client = GeminiClient(NEW)
+
+    def encoded(messages: list[Message], head: int, tail: int) -> bytes:
+        return client.encode(ModelRequest(messages=tuple(messages), head=head, tail=tail)).body
+
+    for end in range(head, len(conversation) - tail + 1):
+        encoded([*conversation[:end], *conversation[end : end + other % 3]], head, other % 3)
     fresh = [Message(message.role, message.parts) for message in conversation]
-    for number in range(1, len(conversation) + 1):
-        sent(*conversation[:number])
-    assert sent(*conversation) == sent(*fresh)
+    assert encoded(conversation, head, tail) == encoded(fresh, 0, 0)
+    without = [*fresh[:head], *fresh[head + 1 :]]
+    assert encoded(without, 0, 0) == encoded(
+        [*conversation[:head], *conversation[head + 1 :]], 0, 0
+    )
+
+
+def test_the_next_turn_looks_only_at_what_is_new() -> None:
+    """MOD-23: what was in order is joined as it was; another beginning is looked at afresh."""
+    question = Message.user("q")
+    conversation = [question]
+    for number in range(3):
+        call = ToolCallPart(f"c{number}", "add", {})
+        conversation += [Message.assistant(call), Message.user(ToolResultPart(call.id, "add", "1"))]
+    first = sent(*conversation[:5])
+    known = [value for value in question.memo.values() if hasattr(value, "rest")]
+    assert known[-1].rest == tuple(conversation[1:5])
+    assert sent(*conversation)[:5] == first
+    swapped = [question, *conversation[3:5], *conversation[1:3]]
+    names = [content["parts"][0].get("functionCall", {}).get("id") for content in sent(*swapped)]
+    assert names == [None, "c1", None, "c0", None]
+    assert [value.rest for value in question.memo.values() if hasattr(value, "rest")][-1] == tuple(
+        swapped[1:]
+    )

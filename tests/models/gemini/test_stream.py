@@ -194,7 +194,7 @@ def test_a_finish_reason_in_the_middle_ends_nothing() -> None:
 
 
 def test_usage_is_a_snapshot_in_each_chunk() -> None:
-    """J4, MOD-10: the largest of each count; thoughts are output, cached is a part of input."""
+    """J4, MOD-10, MOD-22: the largest of each; thoughts are output, cached is a part of input."""
 
     def usage(**counts: int) -> dict[str, Any]:
         return {**chunk({"text": "x"}), "usageMetadata": counts}
