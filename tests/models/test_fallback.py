@@ -29,9 +29,11 @@ from loopctl.errors import (
 )
 from loopctl.messages import Message, ThinkingPart, ToolCallPart, ToolResultPart
 from loopctl.models.client import ModelClient, ModelRequest, ToolSchema
+from loopctl.models.connect import connect
 from loopctl.models.fallback import Asked, FallbackChain
 from loopctl.models.ollama import OllamaClient
 from loopctl.models.openai_chat import OpenAIChatClient
+from loopctl.models.providers import PROVIDERS
 from loopctl.models.resilience import ResilientClient
 from loopctl.models.retries import RetryingClient
 from loopctl.replies import ModelResponse
@@ -558,6 +560,54 @@ async def test_history_is_written_anew_for_each_member_that_gets_it(nothing_left
     assert all(len(c["id"]) == 9 and c["id"].isalnum() for c in calls)
     assert calls[0]["function"] == {"name": "look_up", "arguments": '{"a":1}'}
     assert to_ollama[2]["tool_calls"][0]["function"] == {"name": "look.up", "arguments": {"a": 1}}
+
+
+FOREIGN = [
+    ThinkingPart("Hm. " + name, signature=f"sealed by {name}", provider=name, model="m", kind=kind)
+    for name, kind in (("deepseek", "reasoning_content"), ("anthropic", "thinking"))
+]
+FOREIGN += [
+    ThinkingPart("Hm. gemini", signature="sealed by gemini", provider="gemini", model="m"),
+    ThinkingPart("", signature="sealed by openai", provider="openai", model="m", kind="reasoning"),
+    ThinkingPart("", signature="gone", redacted=True, provider="bedrock", model="m", prefix="p"),
+]
+MIXED = (
+    *HISTORY,
+    *(
+        message
+        for number, thought in enumerate(FOREIGN)
+        for message in (
+            Message.assistant(thought, "So.", ToolCallPart(f"call:{number}", "add", {"a": 1})),
+            Message.user(ToolResultPart(f"call:{number}", "add", "2"), "go on"),
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize("prefix", PROVIDERS)
+def test_no_member_is_sent_what_others_thought(
+    prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MOD-18, MOD-20: and what one dialect made of a message is not what another one sends."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "k")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    add = ToolSchema(name="add", description="Add.", input_schema={"type": "object"})
+
+    def encoded(prefix: str, messages: tuple[Message, ...]) -> bytes:
+        client: Any = connect(f"{prefix}:m", api_key="k")
+        body: bytes = client.encode(ModelRequest(messages=messages, tools=(add,))).body
+        return body
+
+    fresh = tuple(Message(message.role, message.parts) for message in MIXED)
+    alone = encoded(prefix, fresh)
+    for other in PROVIDERS:
+        encoded(other, MIXED)
+    assert encoded(prefix, MIXED) == alone
+    for thought in FOREIGN:
+        if thought.provider != prefix:
+            assert (thought.text or "sealed by openai").encode() not in alone
+            assert str(thought.signature).encode() not in alone
 
 
 async def test_a_whole_run_changes_models_in_the_middle_of_a_turn(nothing_left: None) -> None:
