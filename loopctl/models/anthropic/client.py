@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from loopctl._http import HttpResponse
 from loopctl.errors import InvalidResponseError
-from loopctl.models.anthropic.facts import API_VERSION, Facts, facts_for
+from loopctl.models.anthropic.facts import API_VERSION, facts_for
 from loopctl.models.anthropic.request import Body, encode_body
 from loopctl.models.anthropic.stream import MessagesDecoder, Paused
+from loopctl.models.claude import Facts
 from loopctl.models.client import HttpRequest, ModelInfo, ModelRequest
 from loopctl.models.dialect import SseDialectClient, key_header
 from loopctl.models.limiter import RateLimiter

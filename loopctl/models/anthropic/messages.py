@@ -24,8 +24,9 @@ from loopctl.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from loopctl.models.anthropic.facts import LOOKBACK, MEDIA_TYPES
+from loopctl.models.anthropic.facts import MEDIA_TYPES
 from loopctl.models.binding import RunningDigest
+from loopctl.models.claude import LOOKBACK
 
 NO_OUTPUT = "(no output)"
 """What stands for a tool result without content."""

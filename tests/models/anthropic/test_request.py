@@ -25,8 +25,9 @@ from loopctl.messages import (
     ToolResultPart,
 )
 from loopctl.models.anthropic import AnthropicClient
-from loopctl.models.anthropic.facts import MODELS, NEWEST, facts_for
+from loopctl.models.anthropic.facts import facts_for
 from loopctl.models.anthropic.request import REPLY_TOOL
+from loopctl.models.claude import MODELS, NEWEST
 from loopctl.models.client import HttpRequest, ModelRequest, ToolSchema
 
 PNG = ImagePart("image/png", b"\x89PNG")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from loopctl.models.anthropic.schemas import Closed, closed_schema, open_schema
+from loopctl.models.closed_schema import Closed, closed_schema, open_schema
 
 
 def obj(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:

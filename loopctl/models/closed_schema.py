@@ -1,4 +1,4 @@
-"""JSON schemas as the Messages API takes them (MOD-21).
+"""JSON schemas as Claude takes them, through the Messages API or another (MOD-21).
 
 Strict tools and schemas of replies are a subset: every object closed, no recursion, no bounds, and
 only so many optional properties and unions in one request. Keywords that the subset lacks become
@@ -132,7 +132,7 @@ def _is_kept(key: str, value: Any) -> bool:
 
 
 def open_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool's schema with one object at its root: no unions there, which the API refuses.
+    """A tool's schema with one object at its root: no unions there, which are refused.
 
     The properties of the united ones are offered together; which of them go together is told in
     words, and checked by the tool.
