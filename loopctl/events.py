@@ -3,19 +3,28 @@
 Their order in a run, with `*` for any number of times and `?` for at most once:
 
     RunStarted
-      ( (CompactionStarted (CompactionFinished | CompactionSkipped | CompactionFailed)
-         | ContributorFailed | MemoryFailed | TurnDeferred | SteeringDelivered)*
+      ( SteeringDelivered?
+        pass?                                   at the threshold or the emergency line
+        ContributorFailed* MemoryFailed?
+        (TurnDeferred pass ContributorFailed*)?   then what rides is asked for again
         TurnStarted
-          (TextDelta | ThinkingDelta | AttemptReset | ModelSwitched)*
+          told*
+          (pass ContributorFailed* TurnStarted told*)?   a salvage: the same turn starts again
           ReplyReceived
-          ToolCallRequested*           all calls of the reply, in its order
+          ToolCallRequested*                    all calls of the reply, in its order
           (ApprovalRequested | ApprovalSettled | ToolStarted | ToolProgress | ToolFinished)*
-                                       for one call in this order; calls may interleave
         TurnEnded )*
     RunEnded
 
-`AttachmentsChanged` may come anywhere. A turn that fails has no `TurnEnded`. Deltas come only
-where somebody reads them: through `stream()`. An `AttemptReset` voids every delta of its turn.
+    pass = CompactionStarted (CompactionFinished | CompactionSkipped | CompactionFailed)
+    told = TextDelta | ThinkingDelta | AttemptReset | ModelSwitched
+
+For one call the events come in the order of that line; calls of one reply may interleave. At most
+one pass comes before the first `TurnStarted` of a turn. A run that fails or is cancelled breaks off
+anywhere, but a pass that started is told to have failed; `RunEnded` comes in any case, once.
+`AttachmentsChanged` may come anywhere, also between runs; so may a pass by hand. Deltas come only
+where somebody reads them: through `stream()`. An `AttemptReset` voids every delta of its turn, and
+so does a salvage.
 """
 
 from __future__ import annotations
@@ -50,7 +59,10 @@ class RunStarted(Event):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnStarted(Event):
-    """A turn is about to call the model; `over_line` tokens over the line, 0 if none (CTX-31)."""
+    """A turn is about to call the model; `over_line` tokens over the line, 0 if none (CTX-31).
+
+    It comes a second time for a turn whose prompt was refused as too long (CTX-33).
+    """
 
     over_line: int = 0
 
