@@ -51,11 +51,11 @@ def _is_pending(asked: int, baseline: int) -> bool:
 
 
 def _asyncio_task() -> asyncio.Task[Any] | None:
-    if "asyncio" not in sys.modules:
+    loaded = sys.modules.get("asyncio")
+    if loaded is None:
         return None
-    from asyncio import current_task
-
     try:
-        return current_task()
+        task: asyncio.Task[Any] | None = loaded.current_task()
     except RuntimeError:
         return None
+    return task

@@ -17,13 +17,13 @@ import anyio
 
 def running_clock() -> Callable[[], float]:
     """The clock of the event loop that runs, to be asked many times: cheaper than finding it."""
-    if "asyncio" in sys.modules:
-        from asyncio import get_running_loop
-
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None:
         try:
-            return get_running_loop().time
+            clock: Callable[[], float] = asyncio.get_running_loop().time
         except RuntimeError:
-            pass
+            return anyio.current_time
+        return clock
     return anyio.current_time
 
 
@@ -40,7 +40,7 @@ class Deadline:
         self.scope = (
             anyio.CancelScope()
             if seconds is None
-            else anyio.CancelScope(deadline=anyio.current_time() + seconds)
+            else anyio.CancelScope(deadline=running_clock()() + seconds)
         )
         self._left: float | None = None
 
