@@ -96,7 +96,7 @@ class AttemptStarted:
     """The call is made again: what came before it is void (MOD-15).
 
     `attempt` counts from 1, `reason` is the text of the error that ended the one before, and
-    `failed_usage` what that one cost as far as it was reported. Only a `ResilientClient` says it.
+    `failed_usage` what that one cost as far as it was reported. Only a `RetryingClient` says it.
     """
 
     attempt: int

@@ -102,6 +102,22 @@ async def test_every_form_of_retry_after_is_survived(after: str, nothing_left: N
         await client.aclose()
 
 
+async def test_a_call_that_its_own_server_could_not_read_is_made_again(nothing_left: None) -> None:
+    """MOD-14: Groq answers 400 when what the model wrote is no call; it may do better next time."""
+    said = {"message": "Failed to call a function.", "code": "tool_use_failed"}
+    scripts = [
+        respond_json({"error": said}, status=400),
+        respond_sse(PIECES[0], sse({"error": said}, event="error")),
+        respond_sse(*PIECES),
+    ]
+    async with ByteServer(*scripts) as server:
+        groq = OpenAIChatClient("m", base_url=server.url, profile="groq")
+        client = ResilientClient(groq, RetryPolicy(base_delay=0))
+        message, announced = await read(client)
+        assert (message.text, len(message.calls), announced) == ("Hello there", 1, 2)
+        await client.aclose()
+
+
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 413, 422])
 async def test_a_permanent_refusal_is_one_attempt(status: int, nothing_left: None) -> None:
     """MOD-11: no other 4xx is sent twice."""
