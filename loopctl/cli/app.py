@@ -16,15 +16,28 @@ from typing import TextIO, TypeAlias
 import anyio
 import click
 
-from loopctl.cli import inputs, models, plugins
+from loopctl import _json
+from loopctl.cli import inputs, models, plugins, requests
 from loopctl.cli.commands import Commands, with_commands
 from loopctl.cli.exits import MAX_ERROR, MEANING, Exit, PipeClosed, exit_for, explain
-from loopctl.cli.run import MAX_TURNS, Order, carry_out, session
+from loopctl.cli.explained import decision, show_explanation
+from loopctl.cli.options import Asked, shaping
+from loopctl.cli.run import Order, carry_out, session
 from loopctl.cli.screen import Line, one_line
-from loopctl.cli.terminal import JsonLines, Terminal, complain, last_words
+from loopctl.cli.terminal import (
+    JsonLines,
+    Screen,
+    Terminal,
+    complain,
+    json_line,
+    last_words,
+)
+from loopctl.config import RunConfig, SessionConfig
 from loopctl.context.attachments import Attachment
+from loopctl.context.explanation import Explanation
 from loopctl.context.pins import TodoAttachment, TodoItem
 from loopctl.installed import usable
+from loopctl.loop import BareLoop
 from loopctl.models.client import ModelClient
 
 ClientFor: TypeAlias = Callable[[str], ModelClient | str]
@@ -41,66 +54,10 @@ def loopctl() -> None:
 
 @loopctl.command(epilog=EXIT_CODES)
 @click.argument("task")
-@click.option("--model", metavar="PROVIDER:MODEL", help="The model; LOOPCTL_MODEL is the default.")
-@click.option("--system", metavar="TEXT", help="The system prompt.")
-@click.option(
-    "--attach",
-    metavar="FILE",
-    multiple=True,
-    help="Pin a text file: its first 8 KiB ride every request. Repeatable.",
-)
-@click.option(
-    "--todo",
-    metavar="TEXT",
-    multiple=True,
-    help="Pin a thing to do; all of them ride every request as one list. Repeatable.",
-)
-@click.option(
-    "--goal-reminder",
-    metavar="N",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Repeat the task to the model every N turns; 0 is never.",
-)
-@click.option(
-    "--max-turns",
-    metavar="N",
-    type=click.IntRange(min=1),
-    default=MAX_TURNS,
-    show_default=True,
-    help="How many model calls the run may take.",
-)
-@click.option(
-    "--tools",
-    metavar="MODULE:OBJECT",
-    multiple=True,
-    help="Offer a tool, a function or a list of them, beside read_text_file; modules of the"
-    " current folder are found. Repeatable.",
-)
-@click.option("--no-plugins", is_flag=True, help="Load no installed plugin.")
-@click.option(
-    "--plugin-set",
-    metavar="NAME.KEY=VALUE",
-    multiple=True,
-    help="A setting of an installed plugin; the value in TOML, or text. Repeatable.",
-)
+@shaping
 @click.option("--json", "as_json", is_flag=True, help="Print the run's events as JSON lines.")
 @click.pass_obj
-def run(
-    client_for: ClientFor | None,
-    task: str,
-    model: str | None,
-    system: str | None,
-    attach: tuple[str, ...],
-    todo: tuple[str, ...],
-    goal_reminder: int,
-    max_turns: int,
-    tools: tuple[str, ...],
-    no_plugins: bool,
-    plugin_set: tuple[str, ...],
-    as_json: bool,
-) -> None:
+def run(client_for: ClientFor | None, task: str, as_json: bool, asked: Asked) -> None:
     """Do TASK and print the answer; with - as TASK, read it from standard input.
 
     The model may read text files below the current folder. Ctrl-C stops the run and says where
@@ -108,27 +65,48 @@ def run(
     """
     out, err = sys.stdout, sys.stderr
     screen = JsonLines(out, err) if as_json else Terminal(out, err)
-    try:
-        # What tools and libraries print must not end up in the answer.
-        with contextlib.redirect_stdout(err), _warnings_as_lines(screen.say):
-            name = models.choose(model)
-            pinned: list[Attachment] = [inputs.attachment(path) for path in attach]
-            if todo:
-                pinned.append(TodoAttachment([TodoItem(text) for text in todo]))
-            order = Order(
-                task=inputs.task(task, sys.stdin),
-                client=name if client_for is None else client_for(name),
-                tools=[tool for reference in tools for tool in inputs.tools(reference)],
-                system=system,
-                attachments=pinned,
-                plugins=() if no_plugins else _plugins(plugin_set, screen.say),
-                goal_reminder=goal_reminder,
-                max_turns=max_turns,
-            )
-            agent = session(order)
-            anyio.run(carry_out, agent, order.task, screen, last_words(err))
-    except BrokenPipeError as error:
-        raise PipeClosed from error
+    with _orderly(screen):
+        text = inputs.task(task, sys.stdin)
+        agent = _session(asked, client_for or str, screen)
+        anyio.run(carry_out, agent, text, screen, last_words(err))
+
+
+@loopctl.command("explain")
+@click.argument("task")
+@shaping
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option(
+    "--request",
+    "as_request",
+    is_flag=True,
+    help="Print the body that would be sent, to the byte; what goes with it to standard error.",
+)
+@click.pass_obj
+def explain_task(
+    client_for: ClientFor | None, task: str, as_json: bool, as_request: bool, asked: Asked
+) -> None:
+    """Show what the first request of TASK would hold; with - as TASK, read it.
+
+    Each part with where it comes from and what it costs, and where the whole stands in the
+    model's window. Plugins are asked as for a run; no model is called and no key is needed.
+    """
+    if as_json and as_request:
+        raise click.UsageError("--json and --request print two different things; give one")
+    out, err = sys.stdout, sys.stderr
+    screen = Terminal(out, err)
+    with _orderly(screen):
+        text = inputs.task(task, sys.stdin)
+        agent = _session(asked, client_for or models.uncalled, screen)
+        explanation = anyio.run(_explanation, agent, text)
+        if as_json:
+            out.write(json_line(_json.dumps(explanation.to_json())))
+        elif as_request:
+            if explanation.decision != "call":
+                screen.say(Line(f"not yet: {decision(explanation)}", "yellow"))
+            requests.show(requests.encoded(agent.client, explanation.request), out, screen)
+        else:
+            show_explanation(agent, explanation, out)
+        out.flush()
 
 
 @loopctl.command("plugins")
@@ -154,8 +132,34 @@ def list_plugins() -> None:
             click.echo(f"\n{one_line(name)}: {one_line(plugins.advice(each), MAX_ERROR)}")
 
 
+def _session(asked: Asked, client_for: ClientFor, screen: Screen) -> BareLoop[None]:
+    """The session that the options ask for."""
+    pinned: list[Attachment] = [inputs.attachment(path) for path in asked.attach]
+    if asked.todo:
+        pinned.append(TodoAttachment([TodoItem(text) for text in asked.todo]))
+    order = Order(
+        client=client_for(models.choose(asked.model)),
+        config=SessionConfig(
+            context_window=asked.window,
+            compact_threshold=asked.threshold,
+            run=RunConfig(max_turns=asked.max_turns),
+        ),
+        tools=[tool for reference in asked.tools for tool in inputs.tools(reference)],
+        system=asked.system,
+        attachments=pinned,
+        plugins=() if asked.no_plugins else _plugins(asked.plugin_set, screen.say),
+        goal_reminder=asked.goal_reminder,
+    )
+    return session(order)
+
+
+async def _explanation(agent: BareLoop[None], task: str) -> Explanation:
+    async with agent:
+        return await agent.explain(task)
+
+
 def _plugins(assignments: Sequence[str], say: Callable[[Line], None]) -> tuple[object, ...]:
-    """The plugins of a run; each that is left out is told of."""
+    """The plugins of a session; each that is left out is told of."""
     found, _ = with_commands(plugins.found(assignments), loopctl.commands)
     for each in found:
         if each.state == "failed":
@@ -207,6 +211,16 @@ def _let_go(stream: TextIO) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
+
+
+@contextlib.contextmanager
+def _orderly(screen: Screen) -> Generator[None]:
+    """What tools and libraries print or warn of stays out of the answer."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr), _warnings_as_lines(screen.say):
+            yield
+    except BrokenPipeError as error:
+        raise PipeClosed from error
 
 
 @contextlib.contextmanager

@@ -17,17 +17,20 @@ MAX_ATTACHED = 16 * 1024 * 1024
 """The largest file that is opened to attach its beginning, in bytes."""
 
 
-def attachment(path: str) -> FileAttachment:
-    """A file's text, to be pinned. Raises `ConfigError` for what has none."""
+def attachment(path: str, asked: str = "--attach") -> FileAttachment:
+    """A file's text, to be pinned. Raises `ConfigError` for what has none.
+
+    `asked` is what the user wrote in front of the path.
+    """
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_ATTACHED + 1)
     except OSError as error:
-        raise ConfigError(f"--attach {path}: {error.strerror or error}") from error
+        raise ConfigError(f"{asked} {path}: {error.strerror or error}") from error
     if len(data) > MAX_ATTACHED:
-        raise ConfigError(f"--attach {path}: larger than {MAX_ATTACHED >> 20} MiB; attach a part")
+        raise ConfigError(f"{asked} {path}: larger than {MAX_ATTACHED >> 20} MiB; attach a part")
     if is_binary(data):
-        raise ConfigError(f"--attach {path}: a binary file; only text can be attached")
+        raise ConfigError(f"{asked} {path}: a binary file; only text can be attached")
     return FileAttachment.inline(path, decoded(data)[0])
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 
 from loopctl.errors import ConfigError
+from loopctl.models.client import ModelClient
+from loopctl.models.connect import connect
 from loopctl.models.local import is_installed
 from loopctl.models.providers import LOCAL, PROVIDERS, first_configured
 
@@ -26,3 +28,14 @@ def choose(given: str | None = None) -> str:
             f" or set a key ({keys}); --model {LOCAL} says how to install a model of your own"
         )
     return found
+
+
+def uncalled(name: str) -> ModelClient | str:
+    """A client to encode requests with, never to call: the built-in ones need no key for that.
+
+    The placeholder that stands for the key is in no `HttpRequest`: those are without it.
+    """
+    provider = PROVIDERS.get(name.partition(":")[0])
+    if provider is None or provider.keyless:
+        return name
+    return connect(name, api_key="not-needed")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from loopctl.cli.exits import Stopped
 from loopctl.cli.interrupts import Interrupts
-from loopctl.cli.screen import Line, Place
+from loopctl.cli.screen import Line, Place, untold
 from loopctl.cli.terminal import Screen
-from loopctl.config import RunConfig, SessionConfig
+from loopctl.config import SessionConfig
 from loopctl.context.attachments import Attachment
 from loopctl.errors import RunCancelled
 from loopctl.loop import BareLoop
@@ -18,22 +18,18 @@ from loopctl.models.client import ModelClient
 from loopctl.presets import GoalReminder
 from loopctl.tools.builtin import read_text_file
 
-MAX_TURNS = 30
-"""How many turns the command allows: somebody waits for it, and small models repeat themselves."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
-    """What is to be done, and with what."""
+    """What a session is made of."""
 
-    task: str
     client: ModelClient | str
+    config: SessionConfig = field(default_factory=SessionConfig)
     tools: Sequence[Any] = ()
     system: str | None = None
     attachments: Sequence[Attachment] = ()
     plugins: Sequence[object] = ()
     goal_reminder: int = 0
-    max_turns: int = MAX_TURNS
 
 
 def session(order: Order) -> BareLoop[None]:
@@ -41,7 +37,7 @@ def session(order: Order) -> BareLoop[None]:
     agent = BareLoop(
         order.client,
         [read_text_file, *order.tools],
-        SessionConfig(run=RunConfig(max_turns=order.max_turns)),
+        order.config,
         system=order.system,
         plugins=order.plugins,
         attachments=order.attachments,
@@ -70,3 +66,5 @@ async def carry_out(agent: BareLoop[None], task: str, screen: Screen, last_words
         raise Stopped(f"stopped {place.words}") from error
     finally:
         screen.close()
+        for line in untold(stream.run):
+            screen.say(line)

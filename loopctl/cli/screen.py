@@ -34,11 +34,23 @@ from loopctl.events import (
 )
 from loopctl.messages import ToolCallPart
 from loopctl.replies import StopReason
+from loopctl.runs import Run
 
 Style: TypeAlias = Literal["dim", "yellow"]
 
 MAX_LINE = 72
 """How long the changing part of a line is, in characters."""
+
+MAX_WARNING = 200
+"""How long a warning may be, in characters."""
+
+_TOLD = re.compile(
+    r"contributor .* failed: |memory failed to |turn \d+: (a pass \(|the output limit cut)",
+    re.DOTALL,
+)
+"""Warnings that stand beside an event which has a line of its own."""
+
+_SETTING, _OPTION = "set SessionConfig.context_window", "--window N sets it"
 
 _CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -104,6 +116,16 @@ def lines(event: Event) -> tuple[Line, ...]:
             return tuple(Line(f">> {one_line(message.text)}") for message in messages)
         case _:
             return ()
+
+
+def untold(run: Run[str] | None) -> tuple[Line, ...]:
+    """The warnings of a run that no line about an event has told yet."""
+    warnings = () if run is None else run.warnings
+    return tuple(
+        Line(one_line(text.replace(_SETTING, _OPTION), MAX_WARNING), "yellow")
+        for text in warnings
+        if not _TOLD.match(text)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,8 +118,7 @@ class JsonLines:
 
     def show(self, event: Event, place: Place) -> None:
         """Write one event."""
-        text = _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", to_json(event))
-        self._out.write(text + "\n")
+        self._out.write(json_line(to_json(event)))
         self._out.flush()
 
     def say(self, line: Line) -> None:
@@ -130,6 +129,11 @@ class JsonLines:
         """There is nothing to put back."""
 
 
+def json_line(document: str) -> str:
+    """A line of JSON that holds no control character."""
+    return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", document) + "\n"
+
+
 class _Console(Console):
     """A console that tells of a broken pipe instead of ending the process."""
 
@@ -137,11 +141,12 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-def console_for(err: TextIO) -> Console:
+def console_for(file: TextIO, *, width: int | None = None) -> Console:
     """A console that decorates only what a person sees, and takes no text for markup."""
-    seen = err.isatty()
+    seen = file.isatty()
     return _Console(
-        file=err,
+        file=file,
+        width=width,
         force_terminal=seen,
         force_interactive=seen,
         markup=False,

@@ -162,7 +162,9 @@ def launch(server: ThreadedByteServer, tmp_path: Path) -> Iterator[Launch]:
     with ExitStack() as stack:
 
         def start(*arguments: str, terminal: bool = False) -> Command:
-            command = Command(["run", *arguments], tmp_path, f"{server.url}/v1", terminal)
+            command = Command(
+                ["run", "--window", "100000", *arguments], tmp_path, f"{server.url}/v1", terminal
+            )
             stack.callback(command.close)
             return command
 

@@ -129,6 +129,39 @@ def test_the_goal_is_repeated_every_so_many_turns() -> None:
     assert reminded == [False, False, True, False]
 
 
+def test_the_window_and_its_threshold_are_what_the_options_say(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """CTX-30, CTX-31: the soft line is so many per cent of the window."""
+    task = "word " * 100
+    assert run(ScriptedClient("done"), "--window", "200", "--threshold", "99", task=task) == 0
+    assert capsys.readouterr().err == ""
+    assert run(ScriptedClient("done"), "--window", "200", "--threshold", "70", task=task) == 0
+    assert "compacted the conversation: " in capsys.readouterr().err
+
+
+def test_a_window_that_is_a_guess_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """CTX-30: 128,000 with one warning; 0 switches the lines off, and the warning."""
+    arguments = ["run", "--model", "scripted:m", "go"]
+    client = ScriptedClient("done", "done", context_window=None)
+    assert start(arguments, client_for=lambda name: client) == 0
+    out, err = capsys.readouterr()
+    assert out == "done\n"
+    guess = "the window of scripted is unknown, 128000 tokens are assumed; --window N sets it\n"
+    assert err == guess
+    assert run(client, "--window", "0", task="word " * 200_000) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_an_event_has_told_is_not_told_again_as_a_warning(
+    capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    cut = ModelResponse(message=Message.assistant("It is 4"), stop_reason=StopReason.LENGTH)
+    assert run(ScriptedClient(cut), *["--json"] * as_json) == 0
+    assert capsys.readouterr().err == ("" if as_json else "the output limit cut the reply\n")
+
+
 def test_too_many_turns_have_an_exit_code_of_their_own(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -230,6 +263,8 @@ def test_a_tool_may_take_the_default_ones_place_and_it_is_said(
         (["--tools", "mine:nothing"], "3"),
         (["--max-turns", "0"], "0 is not in the range"),
         (["--goal-reminder", "-1"], "-1 is not in the range"),
+        (["--window", "-1"], "-1 is not in the range"),
+        (["--threshold", "0"], "0.0 is not in the range"),
         (["--max-turns", "few"], "'few' is not a valid integer"),
         (["--no-such-option"], "No such option"),
     ],

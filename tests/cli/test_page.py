@@ -2,21 +2,58 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import shlex
 from pathlib import Path
 
 import click
+import pytest
 
 from loopctl.cli import app
 from loopctl.cli.exits import MEANING
 
-PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "cli.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("loopctl"), "handlers", [])
+
+
+def options(command: click.Command) -> list[str]:
+    return [each.opts[0] for each in command.params if isinstance(each, click.Option)]
+
+
+def section(title: str) -> str:
+    return PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
+
+
+def example(command: str) -> str:
+    """What the page says that a command prints."""
+    shown = re.search(rf"```sh\n{re.escape(command)}\n```\n\n```\n(.*?)```", PAGE, re.DOTALL)
+    assert shown is not None
+    return shown[1]
 
 
 def test_the_page_lists_each_option_and_no_other() -> None:
     listed = re.findall(r"^\| `(--[a-z-]+)", PAGE, re.MULTILINE)
-    options = [each for each in app.run.params if isinstance(each, click.Option)]
-    assert listed == [option.opts[0] for option in options]
+    assert listed == options(app.run)
+    own = set(options(app.explain_task)) ^ set(options(app.run))
+    assert own == {"--request"}
+    assert "`--request` prints" in section("What the model would see")
+
+
+def test_the_page_shows_what_explain_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ENG-26: the example is the real output."""
+    monkeypatch.chdir(DOCS)
+    monkeypatch.setenv("LOOPCTL_MODEL", "openai-chat:m")
+    (command,) = re.findall(r"^loopctl (explain --window .*)$", PAGE, re.MULTILINE)
+    assert app.start(shlex.split(command)) == 0
+    assert capsys.readouterr().out == example(f"loopctl {command}")
 
 
 def test_the_page_names_the_defaults() -> None:

@@ -9,17 +9,24 @@ from hypothesis import strategies as st
 from loopctl.cli.screen import MAX_LINE, Line, Place, lines, one_line, visible
 from loopctl.events import (
     AttemptReset,
+    CompactionFailed,
+    CompactionFinished,
+    CompactionSkipped,
+    CompactionStarted,
     ContributorFailed,
     Event,
+    MemoryFailed,
     ReplyReceived,
     RunEnded,
     RunStarted,
+    SteeringDelivered,
     TextDelta,
     ThinkingDelta,
     ToolCallRequested,
     ToolFinished,
     ToolProgress,
     ToolStarted,
+    TurnDeferred,
     TurnEnded,
     TurnStarted,
 )
@@ -80,6 +87,34 @@ def ended(output: str) -> RunEnded:
             ),
             Line("contributor clock failed: no time", "yellow"),
         ),
+        (
+            TurnDeferred(run_id="r", turn=0, tokens=9000, line=6400),
+            Line("the turn waits: 9,000 tokens are over the line of 6,400"),
+        ),
+        (
+            CompactionFinished(run_id="r", turn=0, reason="deferral", before=9000, after=2500),
+            Line("compacted the conversation: 9,000 -> 2,500 tokens"),
+        ),
+        (
+            CompactionSkipped(run_id="r", turn=0, reason="threshold", why="no\ngain"),
+            Line("compaction changed nothing: no gain"),
+        ),
+        (
+            CompactionFailed(run_id="r", turn=0, reason="threshold", error="ValueError: oh"),
+            Line("compaction failed: ValueError: oh", "yellow"),
+        ),
+        (
+            TurnStarted(run_id="r", turn=0, over_line=1200),
+            Line("the request is 1,200 tokens over its line", "yellow"),
+        ),
+        (
+            MemoryFailed(run_id="r", turn=0, operation="retrieve", reason="no store"),
+            Line("memory failed to retrieve: no store", "yellow"),
+        ),
+        (
+            SteeringDelivered(run_id="r", turn=1, messages=(Message.user("also the date"),)),
+            Line(">> also the date"),
+        ),
     ],
 )
 def test_what_happens_is_told_in_one_line(event: Event, expected: Line) -> None:
@@ -91,6 +126,8 @@ def test_what_happens_is_told_in_one_line(event: Event, expected: Line) -> None:
     "event",
     [
         RunStarted(run_id="r", turn=0, input=None),
+        TurnStarted(run_id="r", turn=0),
+        CompactionStarted(run_id="r", turn=0, reason="deferral", tokens=9000, target=3000),
         TextDelta(run_id="r", turn=0, text="hi"),
         ToolStarted(run_id="r", turn=0, call=CALL),
         TurnEnded(run_id="r", turn=0, usage=None),
@@ -139,6 +176,8 @@ def test_a_place_says_the_turn_and_what_goes_on() -> None:
     two = ToolStarted(run_id="r", turn=2, call=OTHER)
     assert after(RunStarted(run_id="r", turn=0, input=None)).words == "before its first turn"
     assert after(turn).words == "in turn 2, while waiting for the model"
+    passing = CompactionStarted(run_id="r", turn=2, reason="manual", tokens=9, target=3)
+    assert after(passing).words == "in turn 2, while compacting the conversation"
     assert after(turn, thought).words == "in turn 2, while the model thinks"
     assert after(turn, text).words == "in turn 2, while the model answers"
     assert after(turn, text, reset).words == "in turn 2, while waiting for the model"

@@ -85,9 +85,9 @@ class LocalClient:
         """The process id of the server that this client uses, `None` before it starts."""
         return None if self._server is None else self._server.pid
 
-    def encode(self, request: ModelRequest) -> HttpRequest:
+    def encode(self, request: ModelRequest, *, stream: bool = False) -> HttpRequest:
         """The exact request; before the server starts its address is not known and has port 0."""
-        return self._chat.encode(self._adapted(request))
+        return self._chat.encode(self._adapted(request), stream=stream)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """The whole reply at once."""
