@@ -94,7 +94,11 @@ class Trial:
     async def run(self, *, stream: bool) -> tuple[str | None, list[str]]:
         """The answer, and the text of each turn as its last attempt told it."""
         limit = 0.05 if any(isinstance(step, Stall) for step in self._fault) else None
-        policy = RetryPolicy(base_delay=0, first_event_timeout=limit, event_timeout=limit)
+        # A slow machine may take a whole reply for a stall, and try again.
+        retries = 3 if limit is None else 40
+        policy = RetryPolicy(
+            retries=retries, base_delay=0, first_event_timeout=limit, event_timeout=limit
+        )
         told: dict[int, str] = {}
         async with ByteServer(*[self.play] * 100) as server:
             client = OllamaClient("m", base_url=server.url)
