@@ -6,6 +6,7 @@ A value out of its range is a `ConfigError` that names the field, the value and 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import NoneType
@@ -55,6 +56,15 @@ class RequestOptions:
         efforts = get_args(ThinkingEffort)
         if self.thinking_effort is not None and self.thinking_effort not in efforts:
             raise _refuse(self, "thinking_effort", f"one of {', '.join(efforts)}")
+
+
+_OPTION = re.compile(r"RequestOptions\.(\w+)")
+
+
+def refused_option(error: ConfigError) -> str | None:
+    """The option that a client cannot honour, by the name that its error begins with (MOD-3)."""
+    found = _OPTION.match(str(error))
+    return found[1] if found else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

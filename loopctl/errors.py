@@ -13,6 +13,7 @@
     │   ├── ContextExceeded
     │   ├── BudgetExceeded
     │   ├── Refused
+    │   ├── OutputInvalid
     │   ├── FallbackExhausted
     │   ├── LoopDetected
     │   └── ToolRecoveryExhausted
@@ -187,6 +188,26 @@ class Refused(RunError):
         self.explanation = explanation
         self.reason = reason
         super().__init__(f"the provider refused to answer ({reason}): {explanation or 'no reason'}")
+
+
+class OutputInvalid(RunError):
+    """The answer is not of the type that was asked for, also after it was sent back once.
+
+    `text` is the answer, `problems` what is wrong with it; `cut_off` says that the output limit
+    ended it, so that it could not be judged.
+    """
+
+    recoverable = True
+
+    def __init__(self, text: str, problems: tuple[str, ...], *, cut_off: bool = False) -> None:
+        self.text = text
+        self.problems = problems
+        self.cut_off = cut_off
+        super().__init__(
+            "the output limit cut the answer off; raise max_output_tokens"
+            if cut_off
+            else f"the answer is not of the type that was asked for: {'; '.join(problems)}"
+        )
 
 
 class FallbackExhausted(RunError):

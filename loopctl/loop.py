@@ -6,7 +6,7 @@ It runs turns: model call, tool calls, repeat. What it asks of the rooms below i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
 import anyio
 
@@ -24,7 +24,7 @@ from loopctl.errors import ConfigError, LoopBusyError
 from loopctl.messages import Message, Role
 from loopctl.models.client import ModelClient
 from loopctl.models.resilience import ResilientClient
-from loopctl.models.retries import RetryPolicy
+from loopctl.models.retries import RetryingClient, RetryPolicy
 from loopctl.plugins import PluginRegistry
 from loopctl.runs import Run
 from loopctl.tokens import DEFAULT_COUNTER, TokenCounter
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from loopctl.context.explanation import Explanation
+    from loopctl.engine.output import OutputType
     from loopctl.engine.passes import PassReport
     from loopctl.engine.stream import EventStream
     from loopctl.events import Event
@@ -44,10 +45,12 @@ if TYPE_CHECKING:
     from loopctl.tools.layers import Layer
 
     D = TypeVar("D", default=None)
+    T = TypeVar("T")
 else:
     from typing import TypeVar
 
     D = TypeVar("D")
+    T = TypeVar("T")
 
 
 class BareLoop(Generic[D]):
@@ -98,7 +101,7 @@ class BareLoop(Generic[D]):
                 f"client={client!r}: give a ModelClient or a string such as 'openai-chat:gpt-5.4'"
             )
         history = _sound(history)
-        wrapped = retry is not None and not isinstance(given, ResilientClient)
+        wrapped = retry is not None and not isinstance(given, RetryingClient)
         clock = clock or SYSTEM_CLOCK
         self._session = Session(
             given,
@@ -120,39 +123,91 @@ class BareLoop(Generic[D]):
 
     # -- running ------------------------------------------------------------------------------
 
+    @overload
     async def run(
         self, input: str | Message | None, run_config: RunConfig | None = None
-    ) -> Run[str]:
+    ) -> Run[str]: ...
+
+    @overload
+    async def run(
+        self, input: str | Message | None, run_config: RunConfig | None = None, *, output: type[T]
+    ) -> Run[T]: ...
+
+    async def run(
+        self,
+        input: str | Message | None,
+        run_config: RunConfig | None = None,
+        *,
+        output: type[Any] = str,
+    ) -> Run[Any]:
         """Answer one input: turns until a reply asks for no tool.
 
-        `None` continues an unfinished run. Returns the `Run`; raises what ended it otherwise, with
-        the run as its `.run` (ENG-16). Raises `LoopBusyError` while another run is in flight.
+        `None` continues an unfinished run. `output` is the type that the answer must have: any
+        that pydantic validates; tools stay usable in the turns before it. Returns the `Run`; raises
+        what ended it otherwise, with the run as its `.run` (ENG-16): `OutputInvalid` for an answer
+        that does not fit, also after it was sent back once. Raises `LoopBusyError` while another
+        run is in flight.
         """
-        session = self._session
+        session, config = self._session, run_config or self.config.run
         emitter = Emitter(session.plugins.listeners)
-        return await fly(Flight(session, _message(input), run_config or self.config.run, emitter))
+        wanted = None if output is str else _typed(output, config)
+        return await fly(Flight(session, _message(input), config, emitter, output=wanted))
 
+    @overload
     def run_sync(
         self, input: str | Message | None, run_config: RunConfig | None = None
-    ) -> Run[str]:
+    ) -> Run[str]: ...
+
+    @overload
+    def run_sync(
+        self, input: str | Message | None, run_config: RunConfig | None = None, *, output: type[T]
+    ) -> Run[T]: ...
+
+    def run_sync(
+        self,
+        input: str | Message | None,
+        run_config: RunConfig | None = None,
+        *,
+        output: type[Any] = str,
+    ) -> Run[Any]:
         """`run` for scripts: starts an event loop of its own. Not for use inside one."""
 
-        async def once() -> Run[str]:
+        async def once() -> Run[Any]:
             try:
-                return await self.run(input, run_config)
+                return await self.run(input, run_config, output=output)
             finally:
                 if self._made_client:
                     await self._session.client.aclose()
 
         return anyio.run(once)
 
+    @overload
     def stream(
         self,
         input: str | Message | None,
         run_config: RunConfig | None = None,
         *,
         task_group: TaskGroup | None = None,
-    ) -> EventStream:
+    ) -> EventStream[str]: ...
+
+    @overload
+    def stream(
+        self,
+        input: str | Message | None,
+        run_config: RunConfig | None = None,
+        *,
+        output: type[T],
+        task_group: TaskGroup | None = None,
+    ) -> EventStream[T]: ...
+
+    def stream(
+        self,
+        input: str | Message | None,
+        run_config: RunConfig | None = None,
+        *,
+        output: type[Any] = str,
+        task_group: TaskGroup | None = None,
+    ) -> EventStream[Any]:
         """The same run, read along: `async with agent.stream("…") as stream: async for event …`.
 
         Without `task_group` the block owns one and must be left in the task that entered it. With
@@ -164,7 +219,8 @@ class BareLoop(Generic[D]):
 
         def take_off(send: MemoryObjectSendStream[Event]) -> Flight:
             emitter = Emitter(session.plugins.listeners, send)
-            return Flight(session, message, config, emitter, streaming=True)
+            wanted = None if output is str else _typed(output, config)
+            return Flight(session, message, config, emitter, streaming=True, output=wanted)
 
         return EventStream(take_off, task_group)
 
@@ -301,7 +357,7 @@ class BareLoop(Generic[D]):
         return self._session.machine.unfinished
 
     @property
-    def runs(self) -> tuple[Run[str], ...]:
+    def runs(self) -> tuple[Run[Any], ...]:
         """The audit trail: the last `keep_runs` runs, the oldest first (ENG-20)."""
         return tuple(self._session.runs)
 
@@ -337,6 +393,12 @@ def _connected(spec: str, plugins: PluginRegistry) -> ModelClient:
     from loopctl.models.connect import connect  # a session with a client of its own does without
 
     return connect(spec, prefixes=plugins.prefixes)
+
+
+def _typed(output: type[T], config: RunConfig) -> OutputType[T]:
+    from loopctl.engine.output import OutputType  # and pydantic, when it is first used
+
+    return OutputType(output, config.options)
 
 
 def _sound(history: Iterable[Message]) -> tuple[Message, ...]:

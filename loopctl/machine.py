@@ -451,13 +451,19 @@ class LoopMachine:
             self._figures = self._latch = self._measured(now.fixed, now.conversation)
         self._state = State.AWAITING_MODEL
 
-    def reply(self, response: ModelResponse, offered: Mapping[str, str]) -> None:
+    def reply(
+        self,
+        response: ModelResponse,
+        offered: Mapping[str, str],
+        objection: Message | None = None,
+    ) -> None:
         """Feed the model's reply; `offered` maps each offered tool to its expected fields.
 
         A reply with calls waits for tools; one without completes the run, or only its turn when
-        steering waits; one that a refusal or a filter stopped ends it as refused. Calls to unknown
-        names, with unusable arguments, or cut off by the output limit are answered here and never
-        dispatched (ENG-5, MOD-13).
+        steering waits, or when there is an `objection`, which is said to the model then; one that
+        a refusal or a filter stopped ends it as refused. Calls to unknown names, with unusable
+        arguments, or cut off by the output limit are answered here and never dispatched
+        (ENG-5, MOD-13).
         A reply that announces calls and holds none raises `InvalidResponseError`.
         """
         self._check("reply")
@@ -482,7 +488,9 @@ class LoopMachine:
             return
         if says_something(message.parts):
             self._append(message)
-        if self._steering:
+        if objection is not None:
+            self._append(objection)
+        if self._steering or objection is not None:
             self._next_turn()
             return
         self._finish(Outcome(ending="completed"), self._completed_turns)

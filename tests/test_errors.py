@@ -104,7 +104,7 @@ def test_an_error_survives_copying_and_pickling(error: LoopError) -> None:
 
 RECOVERABLE = {
     "LoopBusyError", "MaxTurnsExceeded", "RunCancelled", "FallbackExhausted", "RateLimitError",
-    "OverloadedError", "ServerError", "ConnectError", "StreamIncomplete", "StreamStalled",
+    "OutputInvalid", "OverloadedError", "ServerError", "ConnectError", "StreamIncomplete", "StreamStalled",
 }  # fmt: skip
 
 

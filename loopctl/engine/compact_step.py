@@ -16,6 +16,7 @@ async def compact_step(flight: Flight, step: Compact) -> None:
         session=session,
         reason=step.reason,
         policy=flight.policy,
+        system=flight.system,
         reserve=step.reserve,
         refused=step.refused,
         turn=machine.turn,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Awaitable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from loopctl._cancel import native_cancellations
-from loopctl.config import RunConfig
+from loopctl.config import RequestOptions, RunConfig
 from loopctl.context.contributors import Consultation, ContributorFailure
 from loopctl.engine.emitter import Emitter
 from loopctl.engine.session import Session
@@ -17,6 +18,7 @@ from loopctl.errors import (
     ConfigError,
     ContextExceeded,
     ContextOverflowError,
+    FallbackExhausted,
     LoopBusyError,
     LoopError,
     MaxTurnsExceeded,
@@ -31,8 +33,10 @@ from loopctl.runs import CallRecord, Run, TurnRecord
 from loopctl.usage import Usage
 
 if TYPE_CHECKING:
+    from loopctl.engine.output import OutputType
     from loopctl.engine.telling import Teller
     from loopctl.events import RunEnded
+    from loopctl.models.fallback import Asked
 
 
 @dataclass(slots=True)
@@ -62,6 +66,7 @@ class Flight:
         emitter: Emitter,
         *,
         streaming: bool = False,
+        output: OutputType[Any] | None = None,
     ) -> None:
         if session.flight is not None or session.busy_with is not None:
             raise LoopBusyError(busy_with=session.busy_with)
@@ -73,6 +78,8 @@ class Flight:
         self.config = config
         self.emitter = emitter
         self.streaming = streaming
+        self.output = output
+        """What the answer must be; `None` for text."""
         self.policy = session.policy(config)
         self.run_id = session.clock.new_id("run")
         self.started = session.clock.now()
@@ -96,7 +103,7 @@ class Flight:
         """A turn and what memory gave for it, kept for its retry (CTX-22)."""
         self.refusal: ContextOverflowError | None = None
         """What the provider said of a prompt that it found too long, until one is taken."""
-        self.run: Run[str] | None = None
+        self.run: Run[Any] | None = None
         self.ended: RunEnded | None = None
         self.tell: Teller | None = None
         self._landed: anyio.Event | None = None
@@ -109,6 +116,17 @@ class Flight:
         guess = session.window_warning()
         if guess is not None:
             self.warn(guess)
+
+    @property
+    def options(self) -> RequestOptions:
+        """What rides on the requests of this run."""
+        return self.config.options if self.output is None else self.output.options
+
+    @property
+    def system(self) -> str | None:
+        """The system prompt of this run's requests."""
+        system = self.session.system
+        return system if self.output is None else self.output.system(system)
 
     @property
     def turn(self) -> int:
@@ -136,6 +154,14 @@ class Flight:
     def spend(self, usage: Usage | None) -> None:
         """Count the tokens of one attempt."""
         self.usage = self.usage + usage
+
+    def asked(self, asked: Asked) -> Awaitable[None] | None:
+        """Take note of the model that a chain is about to ask; tell of another than before."""
+        model, before = f"{asked.provider}:{asked.model}", self.session.asked
+        self.session.asked = model
+        if model == before or self.tell is None:
+            return None
+        return self.tell.model_switched(model, before, asked.reason)
 
     def warn(self, text: str) -> None:
         """Note what went wrong without ending the run."""
@@ -188,10 +214,10 @@ class Flight:
             if call.id in results
         )
 
-    def settle(self, outcome: Outcome, cause: BaseException | None) -> Run[str]:
+    def settle(self, outcome: Outcome, cause: BaseException | None) -> Run[Any]:
         """The one exit of every run. Synchronous: nothing can come between its steps (ENG-18)."""
         session, machine = self.session, self.session.machine
-        if isinstance(cause, ModelError):
+        if isinstance(cause, (ModelError, FallbackExhausted)):
             self.spend(cause.usage)
         if outcome.ending == "context_exceeded":
             cause, outcome = self.refusal, _as_the_provider_said(outcome, self.refusal)
@@ -203,9 +229,12 @@ class Flight:
         self.close_turn()
         asked = () if self.input is None else (self.input,)
         error = _error(outcome, cause, (*asked, *machine.delivered))
-        answer: str | None = None
+        answer: Any = None
+        text: str | None = None
         if outcome.ending == "completed":
-            answer = self.turns[-1].text if self.turns else ""
+            answer = text = self.turns[-1].text if self.turns else ""
+            if self.output is not None:
+                answer = self.output.value
         self.run = Run(
             id=self.run_id,
             input=self.input,
@@ -229,7 +258,7 @@ class Flight:
             if self.tell is not None:
                 from loopctl.engine.telling import run_ended
 
-                self.ended = run_ended(self.run)
+                self.ended = run_ended(self.run, text)
                 self.emitter.tell_listeners(self.ended)
         finally:
             self.emitter.close()

@@ -8,14 +8,16 @@ from typing import NamedTuple
 from loopctl._cancel import stop_if_cancelled
 from loopctl._deadline import Deadline
 from loopctl._failures import error_text, goes_through
+from loopctl.config import refused_option
 from loopctl.context.assembly import assemble
 from loopctl.context.contributors import Contributions, consult
 from loopctl.engine.flight import Flight, OpenTurn
-from loopctl.errors import ContextOverflowError
+from loopctl.errors import ConfigError, ContextOverflowError
 from loopctl.machine import CallModel, State
 from loopctl.messages import Message
 from loopctl.models.client import ModelRequest
 from loopctl.models.resilience import ResilientClient
+from loopctl.models.retries import RetryingClient
 from loopctl.replies import ModelResponse, StopReason
 
 _NOBODY = Contributions([], [], [])
@@ -56,9 +58,9 @@ def request_of(flight: Flight, extras: Extras) -> ModelRequest:
     session, config = flight.session, flight.session.config
     return assemble(
         session.machine,
-        system=session.system,
+        system=flight.system,
         tools=session.registry.schemas,
-        options=flight.config.options,
+        options=flight.options,
         contributions=extras.contributions,
         attachments=extras.attachments,
         attachment_placement=config.attachment_placement,
@@ -105,6 +107,10 @@ async def model_step(flight: Flight) -> None:
     except ContextOverflowError as error:
         _refused(flight, extras, error)
         return
+    except ConfigError as error:
+        if not _asks_in_words(flight, error):
+            raise
+        return
     flight.spend(response.usage)
     flight.refusal = None
     if policy.window and response.usage is not None and response.usage.input_tokens:
@@ -112,7 +118,8 @@ async def model_step(flight: Flight) -> None:
     if flight.scope.cancel_called:
         return
     _note_ending(flight, response)
-    machine.reply(response, offered)
+    objection = None if flight.output is None else flight.output.judge(response)
+    machine.reply(response, offered, objection)
     kept = machine.last_message
     calls = kept.calls if kept is not None else ()
     flight.open = opened = OpenTurn(turn, response, calls, response.usage, started, {})
@@ -122,11 +129,20 @@ async def model_step(flight: Flight) -> None:
         await tell.reply(opened)
 
 
+def _asks_in_words(flight: Flight, error: ConfigError) -> bool:
+    """Whether the turn starts anew because the client takes no schema, or not beside tools."""
+    output = flight.output
+    if output is None or output.in_words or refused_option(error) != "response_schema":
+        return False
+    output.in_words = True
+    return True
+
+
 def _measure(flight: Flight) -> None:
     """Feed F and C (CTX-31, step 1)."""
     session = flight.session
     session.machine.measure(
-        fixed=session.estimate.fixed(session.system, session.registry.schemas),
+        fixed=session.estimate.fixed(flight.system, session.registry.schemas),
         conversation=session.estimate.conversation(session.machine),
     )
 
@@ -149,7 +165,7 @@ def _weigh(flight: Flight, extras: Extras) -> float:
 def _learn(flight: Flight, transients: float, reported: int) -> None:
     """What the provider counted for a request, next to our own figure of it (CTX-28)."""
     session, estimate = flight.session, flight.session.estimate
-    fixed = estimate.raw_fixed(session.system, session.registry.schemas)
+    fixed = estimate.raw_fixed(flight.system, session.registry.schemas)
     raw = fixed + estimate.raw_conversation(session.machine) + transients
     estimate.learn(reported, raw)
 
@@ -212,7 +228,13 @@ async def _call(flight: Flight, request: ModelRequest) -> ModelResponse:
     serving = flight.session.serving
     if isinstance(serving, ResilientClient):
         return await serving.complete(request, on_failure=flight.spend)
-    return await serving.complete(request)
+    if not isinstance(serving, RetryingClient):
+        return await serving.complete(request)
+    from loopctl.models.fallback import FallbackChain  # who retries otherwise has imported it
+
+    if isinstance(serving, FallbackChain):
+        return await serving.complete(request, on_failure=flight.spend, on_asked=flight.asked)
+    return await serving.complete(request, on_failure=flight.spend)
 
 
 def _note_ending(flight: Flight, response: ModelResponse) -> None:

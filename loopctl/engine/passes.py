@@ -54,6 +54,7 @@ class Pass:
     session: Session
     reason: CompactReason
     policy: Policy
+    system: str | None
     reserve: int = 0
     refused: int = 0
     instructions: str | None = None
@@ -73,7 +74,7 @@ class Pass:
         session, machine = self.session, self.session.machine
         before = machine.conversation
         size = session.estimate.conversation(machine)
-        self.fixed = session.estimate.fixed(session.system, session.registry.schemas)
+        self.fixed = session.estimate.fixed(self.system, session.registry.schemas)
         target = target_for(
             self.reason,
             policy=self.policy,
@@ -184,6 +185,7 @@ async def compact_by_hand(session: Session, instructions: str | None) -> PassRep
         session=session,
         reason=CompactReason.MANUAL,
         policy=session.policy(session.config.run),
+        system=session.system,
         run_start=machine.run_start if machine.unfinished else machine.count,
         instructions=instructions,
         baseline=native_cancellations(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from loopctl._cancel import cancellation_pending, native_cancellations, stop_if_cancelled
 from loopctl._failures import error_text, goes_through, unwrapped
@@ -15,7 +15,7 @@ from loopctl.machine import CallModel, CallTools, Done, Outcome
 from loopctl.runs import Run
 
 
-async def fly(flight: Flight) -> Run[str]:
+async def fly(flight: Flight) -> Run[Any]:
     """Carry a flight to its end. Returns its run, or raises what ended it (ENG-16).
 
     A cancellation from outside does the same bookkeeping and propagates untouched (ENG-19).

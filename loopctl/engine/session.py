@@ -68,6 +68,8 @@ class Session:
     ) -> None:
         self.client = client
         self.serving = serving
+        self.asked = f"{client.provider}:{client.model}"
+        """The model that was asked last, where several may serve (MOD-18)."""
         self.registry = registry
         self.config = config
         self.system = system

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Generic, Self
 
 import anyio
 import anyio.lowlevel
@@ -20,6 +20,15 @@ from loopctl.engine.run import fly
 from loopctl.errors import LoopError, RunCancelled
 from loopctl.machine import Outcome
 from loopctl.runs import Run
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=str)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -36,7 +45,7 @@ _BATCHES = 3
 _NOTHING = (None, None, None)
 
 
-class EventStream:
+class EventStream(Generic[T]):
     """The events of one run, as they happen.
 
     Use it as `async with agent.stream(…) as stream`, and iterate once. Iteration yields
@@ -62,7 +71,7 @@ class EventStream:
         self._began = False
 
     @property
-    def run(self) -> Run[str] | None:
+    def run(self) -> Run[T] | None:
         """The run as it ended; `None` while it is in flight."""
         return None if self._flight is None else self._flight.run
 

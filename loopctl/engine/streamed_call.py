@@ -7,7 +7,8 @@ from collections.abc import Awaitable
 from loopctl._deadline import Deadline
 from loopctl.engine.flight import Flight
 from loopctl.models.client import ModelRequest
-from loopctl.models.resilience import ResilientClient
+from loopctl.models.fallback import FallbackChain
+from loopctl.models.retries import RetryingClient
 from loopctl.replies import ModelResponse
 from loopctl.wire.accumulator import Accumulator
 from loopctl.wire.stream_events import AttemptStarted, PartDelta, StreamEvent
@@ -24,7 +25,9 @@ class StreamedCall:
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """The whole reply, told as it comes; only the last attempt counts (MOD-15)."""
         serving = self._flight.session.serving
-        if isinstance(serving, ResilientClient):
+        if isinstance(serving, FallbackChain):
+            await serving.follow(request, self._receive, on_asked=self._flight.asked)
+        elif isinstance(serving, RetryingClient):
             await serving.follow(request, self._receive)
         else:
             async with serving.stream(request) as events:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loopctl._failures import error_text
 from loopctl.events import (
@@ -15,6 +15,7 @@ from loopctl.events import (
     ContributorFailed,
     Event,
     MemoryFailed,
+    ModelSwitched,
     ReplyReceived,
     RunEnded,
     RunStarted,
@@ -102,6 +103,14 @@ class Teller:
         )
         await self._send(reset)
 
+    async def model_switched(self, model: str, previous: str, reason: str) -> None:
+        """Another model serves from now on."""
+        turn = self._flight.turn
+        switched = ModelSwitched(
+            run_id=self._run_id, turn=turn, model=model, previous=previous, reason=reason
+        )
+        await self._send(switched)
+
     async def reply(self, turn: OpenTurn) -> None:
         """The reply is complete, and these are its calls."""
         response, run_id, number = turn.response, self._run_id, turn.number
@@ -130,14 +139,14 @@ class Teller:
         await self._send(TurnEnded(run_id=self._run_id, turn=turn.number, usage=turn.usage))
 
 
-def run_ended(run: Run[str]) -> RunEnded:
-    """The last event of a run."""
+def run_ended(run: Run[Any], text: str | None) -> RunEnded:
+    """The last event of a run; `text` is its answer as the model wrote it."""
     error = run.error
     return RunEnded(
         run_id=run.id,
         turn=max(0, len(run.turns) - 1),
         ending=run.ending,
-        output=run.output,
+        output=text,
         usage=run.usage,
         turns=len(run.turns),
         error=None if error is None else error_text(error),

@@ -217,10 +217,14 @@ class AnyFeeds(RuleBasedStateMachine):
             ),
         )
 
-    @rule(parts=reply_parts, stop=st.sampled_from(StopReason))
-    def reply(self, parts: list[Part], stop: StopReason) -> None:
+    @rule(
+        parts=reply_parts,
+        stop=st.sampled_from(StopReason),
+        objection=st.sampled_from([None, None, Message.user("that is no JSON")]),
+    )
+    def reply(self, parts: list[Part], stop: StopReason, objection: Message | None) -> None:
         response = ModelResponse(message=Message(Role.ASSISTANT, parts), stop_reason=stop)
-        self.feed("reply", lambda m: m.reply(response, OFFERED))
+        self.feed("reply", lambda m: m.reply(response, OFFERED, objection))
 
     @precondition(lambda self: self.machine.state is State.AWAITING_MODEL)
     @rule(call=calls)

@@ -54,6 +54,7 @@ FEEDS: dict[str, list[Feed]] = {
     "reply": [
         lambda m: m.reply(ANSWER, OFFERED),
         lambda m: m.reply(WITH_CALL, OFFERED),
+        lambda m: m.reply(ANSWER, OFFERED, Message.user("that is no JSON")),
         _answer_to_steering,
     ],
     "results": [lambda m: m.results([RESULT])],
