@@ -52,6 +52,11 @@ _OVERFLOW_TEXTS = (
     "exceed context limit",
     "exceeds the maximum number of tokens allowed",
 )
+_AWS_OVERFLOW_TEXT = re.compile(
+    "input is too long|input tokens exceeded|too many input tokens|expected maxlength: [0-9]{4}"
+)
+"""What a `ValidationException` says of a prompt that is too long; elsewhere it means less."""
+
 _QUOTA_CODES = frozenset(
     {
         "insufficient_quota",
@@ -65,6 +70,7 @@ _QUOTA_CODES = frozenset(
         "billing_error",
         "enforced_spend_limit_reached",
         "contract_spend_limit_reached",
+        "servicequotaexceededexception",
         "1113",
         *(str(code) for code in range(1308, 1322)),
     }
@@ -112,6 +118,11 @@ _NAMED: dict[str, type[ModelError]] = {
     "resource_exhausted": RateLimitError,
     "unauthenticated": AuthError,
     "unavailable": OverloadedError,
+    "accessdeniedexception": AuthError,
+    "resourcenotfoundexception": NotFoundError,
+    "serviceunavailableexception": OverloadedError,
+    "throttlingexception": RateLimitError,
+    "validationexception": BadRequestError,
 }
 _STATUSES: dict[int, type[ModelError]] = {
     401: AuthError,
@@ -159,7 +170,8 @@ def read_error(
 ) -> Upstream:
     """Find the words in a decoded error: an object under `error`, a bare one, or a text.
 
-    Google may put them into a list, and what is to be done about them into `details`.
+    Google may put them into a list, and what is to be done about them into `details`; AWS names
+    them in a header.
     """
     if isinstance(document, list):
         document = next(iter(cast("list[object]", document)), None)
@@ -173,11 +185,16 @@ def read_error(
     names = [inner.get("code"), inner.get("type"), metadata.get("error_type"), inner.get("error")]
     names.append(details.get("error_code"))
     names += [inner["status"]] if isinstance(inner.get("status"), str) else []
+    names.append((headers or {}).get("x-amzn-errortype", "").partition(":")[0] or None)
+    names.append(str(inner.get("__type") or "").rpartition("#")[2] or None)
     reasons, delay = _google_details(inner.get("details"))
     codes = tuple(str(name).lower() for name in names + reasons if isinstance(name, (str, int)))
     if status is None or status == 200:
         status = next((int(code) for code in codes if re.fullmatch("[45][0-9]{2}", code)), None)
-    text = given if isinstance(given, str) else inner.get("message") or inner.get("detail")
+    if status == 424 and type(inner.get("originalStatusCode")) is int:
+        status = inner["originalStatusCode"]  # what the model itself said to Bedrock
+    said = inner.get("message") or inner.get("detail") or inner.get("Message")
+    text = given if isinstance(given, str) else said
     if not isinstance(text, str):
         text = _json.dumps(_json.to_plain(text or given))
     for cause in (metadata.get("raw"), inner.get("failed_generation")):
@@ -212,7 +229,7 @@ def _google_details(given: object) -> tuple[list[object], float | None]:
 
 
 def _request_id(headers: Mapping[str, str], document: Mapping[str, Any]) -> str | None:
-    for name in ("x-request-id", "request-id", "x-generation-id"):
+    for name in ("x-request-id", "request-id", "x-generation-id", "x-amzn-requestid"):
         if headers.get(name):
             return headers[name]
     told = document.get("request_id")
@@ -279,6 +296,8 @@ def _is_overflow(codes: set[str], status: int | None, text: str) -> bool:
     if status not in (None, 400, 413, 422, 500) or "per minute" in text:
         return False
     if codes & _OVERFLOW_CODES or any(mark in text for mark in _OVERFLOW_TEXTS):
+        return True
+    if "validationexception" in codes and _AWS_OVERFLOW_TEXT.search(text):
         return True
     return "current length is" in text and "while limit is" in text
 

@@ -343,3 +343,45 @@ def test_a_request_id_is_found_in_headers_and_body() -> None:
     assert error(500, body).request_id == "body"
     assert error(500, body, {"request-id": "header"}).request_id == "header"
     assert error(500, body, {"x-request-id": "x", "request-id": "header"}).request_id == "x"
+
+
+AWS = [
+    ("ValidationException", 400, "Input is too long for requested model.", OVERFLOW),
+    ("ValidationException", 400, "prompt is too long: 9 tokens > 8 maximum", OVERFLOW),
+    ("ValidationException", 400, "Too many input tokens. Max: 8, got: 9", OVERFLOW),
+    ("ValidationException", 400, "expected maxLength: 50000, actual: 50001", OVERFLOW),
+    ("ValidationException", 400, "expected maxLength: 64, actual: 65", BAD),
+    ("ValidationException", 400, "The provided model identifier is invalid.", BAD),
+    ("AccessDeniedException", 403, "no access to the model", AuthError),
+    ("ExpiredTokenException", 403, "The security token is expired", AuthError),
+    ("ResourceNotFoundException", 404, "m", NotFoundError),
+    ("ModelTimeoutException", 408, "m", ServerError),
+    ("ModelErrorException", 424, "m", BAD),
+    ("ThrottlingException", 429, "Too many input tokens, please wait", RateLimitError),
+    ("ModelNotReadyException", 429, "m", RateLimitError),
+    ("ServiceQuotaExceededException", 400, "m", QuotaError),
+    ("InternalServerException", 500, "m", ServerError),
+    ("ServiceUnavailableException", 503, "m", OverloadedError),
+]
+
+
+@pytest.mark.parametrize(("name", "status", "text", "kind"), AWS)
+def test_aws_names_an_error_in_a_header_or_in_the_body(
+    name: str, status: int, text: str, kind: type[ModelError]
+) -> None:
+    """MOD-11, MOD-12: with what may follow the name; its wordings mean overflow only there."""
+    headers = {"x-amzn-errortype": f"{name}:http://internal/", "x-amzn-requestid": "req-1"}
+    told = error(status, {"message": text}, headers)
+    assert type(told) is kind
+    assert (told.upstream, told.code, told.request_id) == (text, name.lower(), "req-1")
+    told = error(status, {"__type": f"com.amazon.coral#{name}", "Message": text})
+    assert (type(told), told.upstream, told.code) == (kind, text, name.lower())
+    if kind is OVERFLOW and "prompt" not in text:
+        assert type(error(status, {"message": text})) is BAD
+
+
+def test_what_a_model_said_to_bedrock_counts() -> None:
+    """MOD-11: a model's own 5xx, handed on as 424, may be tried again."""
+    name = {"x-amzn-errortype": "ModelErrorException"}
+    assert type(error(424, {"message": "m", "originalStatusCode": 500}, name)) is ServerError
+    assert type(error(424, {"message": "m", "originalStatusCode": 400}, name)) is BAD
