@@ -146,6 +146,7 @@ class MessagesDecoder:
         if not isinstance(content, list):
             raise self._error(InvalidResponseError, "a reply without content")
         events = self._event("message_start", {"message": {**document, "content": []}})
+        self._ending(document)  # how it ended is known before its blocks are read
         for index, block in enumerate(cast("list[Any]", content)):
             given = _mapping(block)
             events += self._event("content_block_start", {"index": index, "content_block": given})
@@ -278,7 +279,8 @@ class MessagesDecoder:
         elif kind != _CALL:
             self._seal(place, BLOCK, _json.dumps(block.whole()), events)
         elif self._is_reply(block):
-            events.append(PartDelta("text", place, _json.dumps(block.input())))
+            if text := self._replied(block):
+                events.append(PartDelta("text", place, text))
             events.append(PartStop("text", place))
         else:
             given = block.given.get("input")
@@ -286,6 +288,15 @@ class MessagesDecoder:
                 text = given if isinstance(given, str) else _json.dumps(given)
                 events.append(PartDelta("tool_call", place, text))
             events.append(PartStop("tool_call", place))
+
+    def _replied(self, block: _Block) -> str:
+        """The text of a reply by tool; as it came, or nothing, where the limit cut it."""
+        written = "".join(block.texts)
+        if written.strip() and _json.parse_object(written) is None:
+            return written
+        found = block.input()
+        cut = self._stop is not None and _STOPS.get(self._stop) is StopReason.LENGTH
+        return "" if cut and not found else _json.dumps(found)
 
     def _seal(self, place: int, field: str, data: str, events: list[StreamEvent]) -> None:
         events.append(PartStart("thinking", place, redacted=True, field=field))

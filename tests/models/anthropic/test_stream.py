@@ -345,6 +345,16 @@ def test_the_reply_tools_arguments_are_the_text() -> None:
     assert len(read(*frames, *ending("tool_use")).message.calls) == 1
 
 
+def test_a_structured_reply_that_was_cut_is_no_empty_object() -> None:
+    """B16, F18: truncated is not malformed, and not complete either."""
+    frames = [start(), *used(0, '{"name": "An', name=REPLY_TOOL, stop=False)]
+    response = read(*frames, *ending("max_tokens"), reply_tool=True)
+    assert (response.message.text, response.stop_reason) == ('{"name": "An', StopReason.LENGTH)
+    block = {"type": "tool_use", "id": "t", "name": REPLY_TOOL, "input": {}}
+    document = {"content": [block], "stop_reason": "max_tokens"}
+    assert whole(document, reply_tool=True).message == Message.assistant()
+
+
 # -- what goes wrong --------------------------------------------------------------------------
 
 
