@@ -103,8 +103,9 @@ def test_an_error_survives_copying_and_pickling(error: LoopError) -> None:
 
 
 RECOVERABLE = {
-    "LoopBusyError", "MaxTurnsExceeded", "RunCancelled", "FallbackExhausted", "RateLimitError",
-    "OutputInvalid", "OverloadedError", "ServerError", "ConnectError", "StreamIncomplete", "StreamStalled",
+    "LoopBusyError", "MaxTurnsExceeded", "RunCancelled", "FallbackExhausted", "OutputInvalid",
+    "RateLimitError", "OverloadedError", "ServerError", "ConnectError", "StreamIncomplete",
+    "StreamStalled",
 }  # fmt: skip
 
 
