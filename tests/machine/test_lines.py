@@ -592,6 +592,20 @@ def test_a_pass_that_helped_leaves_no_latch() -> None:
     assert machine.next_step(POLICY) == threshold()
 
 
+def test_a_pass_that_helped_clears_the_latch_of_one_that_did_not() -> None:
+    """CTX-32: also where the conversation is then far smaller than it was at that one."""
+    machine = begun(conversation=6_500)
+    machine.start_pass()
+    machine.no_pass()
+    take_a_turn(machine)
+    machine.measure(fixed=0, conversation=6_900)
+    assert machine.next_step(POLICY) == threshold()
+    shrink(machine, 3_000)
+    take_a_turn(machine)
+    machine.measure(fixed=0, conversation=6_450)
+    assert machine.next_step(POLICY) == threshold()
+
+
 def test_a_pass_that_left_the_payload_over_the_line_sets_the_latch() -> None:
     """CTX-32: smaller is not enough; with the reserve it must be under L."""
     machine = begun(conversation=6_500)
