@@ -23,7 +23,7 @@ from loopctl import (
     tool,
 )
 from loopctl.context.recall import MAX_ENTRY_CHARS, PREAMBLE
-from loopctl.events import Event, MemoryFailed
+from loopctl.events import Event, MemoryFailed, TurnDeferred
 from loopctl.memory.types import ConsolidationStats
 from loopctl.testing import ScriptedClient, call
 
@@ -91,31 +91,38 @@ async def test_its_place_is_next_to_the_contributors_at_the_head_and_at_the_tail
             assert order == ["go", "contributed", "remembered", "pinned"]
 
 
-async def test_the_same_answer_serves_the_retry_of_a_deferred_turn() -> None:
-    """CTX-22, CTX-31: it is retrieved once for a turn."""
-    store = Watching(*entries("m" * 900))
-    past = [Message.user("q" * 3_000), Message.assistant("a" * 2_000)] * 1
-    past += [
-        Message.user("more"),
-        Message.assistant("yes"),
-        Message.user("on"),
-        Message.assistant("k"),
-    ]
-    client = ScriptedClient("done")
+@pytest.mark.parametrize("fails", [False, True])
+async def test_the_same_answer_serves_the_retry_of_a_deferred_turn(fails: bool) -> None:
+    """CTX-22, CTX-31: it is retrieved once for a turn, and a failure is told once."""
+
+    class Store(Watching):
+        async def retrieve(self, query: str, limit: int) -> list[MemoryEntry]:
+            found = await super().retrieve(query, limit)
+            if fails:
+                raise OSError("the disk is gone")
+            return found
+
+    store = Store(*entries("m" * 900))
+    past = [Message.user("q" * 1_000), Message.assistant("a" * 1_000)] * 2
+    client = ScriptedClient(call("look"), "done")
     agent = BareLoop(
         client,
-        config=SessionConfig(context_window=7_000),
+        [look],
+        config=SessionConfig(context_window=6_000),
         memory=store,
         history=past,
         counter=RatioTokenCounter(1, per_message=0),
     )
-    await agent.run("go")
-    assert len(store.asked) == 1
-    assert (
-        len(client.requests[0].messages) < len(past) + 2
-        or "…" in client.requests[0].messages[1].text
-    )
-    assert client.requests[0].messages[0].text.startswith(PREAMBLE)
+    agent.add_contributor(lambda ctx: "n" * 800)
+    heard: list[Event] = []
+    async with agent.stream("go") as stream:
+        async for event in stream:
+            heard.append(event)
+    assert [event.turn for event in heard if isinstance(event, TurnDeferred)] == [0]
+    assert store.asked == [("go", 3), ("the cellar is wet", 3)]
+    assert len([event for event in heard if isinstance(event, MemoryFailed)]) == 2 * fails
+    riding = [m.text for m in client.requests[0].messages if m.text.startswith(PREAMBLE)]
+    assert len(riding) == (not fails)
 
 
 async def test_nothing_is_asked_with_top_k_0_and_nothing_rides_when_nothing_is_found() -> None:

@@ -656,15 +656,27 @@ async def test_a_run_has_three_salvages() -> None:
     """CTX-33: once for each turn, three times for each run."""
 
     @tool
-    async def work() -> str:
+    async def work(size: int) -> str:
         """Work."""
-        return "r" * 3_000
+        return "r" * size
 
-    turns: list[Any] = [overflow(), call("work")] * 3 + [overflow()]
-    agent = session(ScriptedClient(*turns), work, history=history(5))
-    with pytest.raises(ContextExceeded):
-        await agent.run("go")
-    agent.clear()
+    class Pinned:
+        async def compact(
+            self, messages: Sequence[Message], target: int, ctx: CompactionContext
+        ) -> Sequence[Message]:
+            return ctx.pinned
+
+    # each prompt is smaller than the window that the refusal before it left
+    sizes = (3_000, 1_600, 900)
+    turns: list[Any] = [step for n in sizes for step in (overflow(), call("work", size=n))]
+    client = ScriptedClient(*turns, overflow())
+    agent = session(client, work, history=history(5), compactor=Pinned())
+    events, error = await read(agent, "go")
+    assert isinstance(error, ContextExceeded)
+    assert client.remaining == 0
+    reasons = [event.reason for event in events if isinstance(event, CompactionStarted)]
+    assert reasons == ["salvage"] * 3
+    assert names(events)[-2:] == ["TurnStarted", "RunEnded"]
 
 
 async def test_a_salvage_works_with_the_window_policy_off() -> None:
@@ -782,6 +794,18 @@ async def test_a_manual_pass_is_told_to_plugins_and_can_be_vetoed() -> None:
         "CompactionStarted",
         "CompactionFinished",
     ]
+
+
+async def test_instructions_by_hand_reach_the_compactor_unless_a_hook_has_others() -> None:
+    """CMP-2, CMP-5, CMP-7: the last one wins."""
+    compactor = Returns(as_it_is)
+    advising = Advising(None, CompactionAdvice(instructions="keep dates"))
+    agent = session(ScriptedClient(), history=history(2), compactor=compactor, plugins=[advising])
+    await agent.compact("keep names")
+    await agent.compact("keep names")
+    assert [ctx.instructions for _, ctx in compactor.asked] == ["keep names", "keep dates"]
+    assert [ctx.instructions for ctx in advising.asked] == ["keep names", "keep names"]
+    assert [ctx.reason.value for _, ctx in compactor.asked] == ["manual", "manual"]
 
 
 async def test_nothing_is_edited_while_a_run_is_in_flight_and_no_run_begins_in_a_pass() -> None:
