@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import anyio
@@ -545,6 +545,46 @@ async def test_a_pass_is_interrupted_by_cancel_and_the_old_history_stays() -> No
         assert agent.cancel()
     assert agent.history[:14] == before
     assert names(heard) == ["CompactionStarted", "CompactionFailed", "RunEnded"]
+
+
+async def test_a_pass_runs_beside_no_model_call_and_no_tool() -> None:
+    """CMP-6: with calls that run together, some of them longer than others, and a salvage."""
+    at_work: list[str] = []
+    beside: list[list[str]] = []
+
+    @contextlib.asynccontextmanager
+    async def working(what: str) -> AsyncIterator[None]:
+        at_work.append(what)
+        for _ in range(5 + len(at_work)):
+            await anyio.lowlevel.checkpoint()
+        yield
+        at_work.remove(what)
+
+    @tool(concurrency_safe=True)
+    async def work() -> str:
+        """Work."""
+        async with working("tool"):
+            return "r" * 600
+
+    def answering(answer: Any) -> Any:
+        async def reply(request: ModelRequest) -> Any:
+            async with working("model"):
+                return answer
+
+        return reply
+
+    async def pinned_and_last(messages: Sequence[Message]) -> Sequence[Message]:
+        for _ in range(20):
+            beside.append(list(at_work))
+            await anyio.lowlevel.checkpoint()
+        return [m for m in messages if m.text.startswith(("question 0", "go"))]
+
+    calls = [call("work", id=str(n)) for n in range(4)]
+    client = ScriptedClient(*map(answering, [calls, overflow(), calls, calls, "done"]))
+    agent = session(client, work, history=history(5), compactor=Returns(pinned_and_last))
+    assert (await agent.run("go")).output == "done"
+    assert len(beside) >= 40
+    assert not any(beside)
 
 
 async def test_a_compactor_that_swallows_a_cancellation_does_not_stop_it() -> None:
