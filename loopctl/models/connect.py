@@ -48,7 +48,8 @@ def connect(
 
     `options` for the others: `headers` for every request; `context_window` in tokens; `provider`,
     the name in errors and messages; `profile`, the kind of server, where it speaks Chat
-    Completions; `keep_alive` for Ollama.
+    Completions, or AWS's profile for Bedrock, which takes `region` and `credentials` too;
+    `keep_alive` for Ollama.
 
     `prefixes` are more of them, such as plugins bring (a session adds those of its plugins):
     `prefixes[prefix](model, **given)` makes the client, of the arguments that differ from their
@@ -136,6 +137,12 @@ def _gemini() -> ModelFactory:
     return functools.partial(GeminiClient, api_version="v1beta" if version == "beta" else version)
 
 
+def _bedrock() -> ModelFactory:
+    from loopctl.models.bedrock import BedrockClient
+
+    return BedrockClient
+
+
 def _ollama() -> ModelFactory:
     from loopctl.models.ollama import OllamaClient
 
@@ -155,6 +162,7 @@ _DIALECTS: Mapping[str, _Dialect] = {
     "openai_chat": _Dialect(_openai_chat, ("profile",)),
     "anthropic": _Dialect(_anthropic),
     "gemini": _Dialect(_gemini, ("api_version",)),
+    "bedrock": _Dialect(_bedrock, ("region", "profile", "credentials")),
     "ollama": _Dialect(_ollama, ("keep_alive",), _ollama_address),
 }
 

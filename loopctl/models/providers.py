@@ -117,6 +117,14 @@ PROVIDERS: Mapping[str, Provider] = {
             default_model="gemini-4-argon",
         ),
         Provider(
+            prefix="bedrock",
+            base_url="",  # the region's
+            keys=(),  # the client looks for credentials of AWS by itself
+            urls=("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "AWS_ENDPOINT_URL"),
+            keyless=True,
+            dialect="bedrock",
+        ),
+        Provider(
             prefix="ollama",
             base_url="http://localhost:11434",
             keys=("OLLAMA_API_KEY",),
