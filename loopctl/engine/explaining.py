@@ -193,7 +193,7 @@ class _Explaining:
             return None, []
         from loopctl.context.recall import query_for, recall
 
-        query = query_for(self._input, self._machine.last_message, 0)
+        query = query_for(self._input, self._machine, 0)
         if not query:
             return None, []
         began = now()

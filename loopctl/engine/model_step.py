@@ -198,7 +198,7 @@ async def _remembered(flight: Flight) -> Message | None:
     if flight.recalled is not None and flight.recalled[0] == turn:
         return flight.recalled[1]
     memory = session.memory
-    query = query_for(flight.input, session.machine.last_message, turn) if limit else ""
+    query = query_for(flight.input, session.machine, turn) if limit else ""
     if memory is None or not query:
         return None
     found: Message | None = None

@@ -28,7 +28,7 @@ class MemoryEntry:
 
     `relevance` is from 0 to 1; `validated` entries are not forgotten; `origin` is who said it, such
     as a tool's name. `created` and `last_accessed` are set by the store where they are `None`.
-    Raises `ConfigError` for blank text and a relevance out of range.
+    Raises `ConfigError` for a blank id or text, a relevance out of range, and times without a zone.
     """
 
     id: str
@@ -48,7 +48,10 @@ class MemoryEntry:
         if not self.id.strip() or not self.text.strip():
             raise ConfigError("MemoryEntry: the id and the text must not be blank")
         if not 0 <= self.relevance <= 1:
-            raise ConfigError(f"MemoryEntry.relevance={self.relevance!r}: must be ≥ 0 ≤ 1")
+            raise ConfigError(f"MemoryEntry.relevance={self.relevance!r}: must be from 0 to 1")
+        for name, moment in (("created", self.created), ("last_accessed", self.last_accessed)):
+            if moment is not None and moment.tzinfo is None:
+                raise ConfigError(f"MemoryEntry.{name}={moment!r}: needs a zone, as datetime.UTC")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

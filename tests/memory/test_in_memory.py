@@ -1,4 +1,4 @@
-"""MEM-1, MEM-4, MEM-8: entries, their scores, and the store in memory."""
+"""MEM-1, MEM-3, MEM-4, MEM-8: the store that lives as long as its process."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from loopctl import InMemoryStore, Memory, MemoryCategory, MemoryEntry
-from loopctl.errors import ConfigError
-from loopctl.memory.scoring import score
+from loopctl.memory.types import ConsolidationStats
 from loopctl.testing import FixedClock
 
 pytestmark = pytest.mark.anyio
@@ -17,22 +16,6 @@ pytestmark = pytest.mark.anyio
 
 def entry(id: str, text: str, **given: Any) -> MemoryEntry:
     return MemoryEntry(id=id, text=text, **given)
-
-
-@pytest.mark.parametrize(
-    ("given", "query", "expected"),
-    [
-        (entry("a", "the sky is blue", relevance=1.0), "blue sky", 0.5 + 0.4 + 0.1),
-        (entry("a", "the sky is blue", relevance=0.0), "blue sea", 0.2 + 0.1),
-        (entry("a", "x", relevance=0.0, tags=("Deploy steps",)), "deploy", 0.3 + 0.1),
-        (entry("a", "x", relevance=0.0, tags=("deploy",)), "deploy now", 0.1),
-        (entry("a", "x", relevance=0.5), "", 0.25 + 0.1),
-        (entry("a", "Straße, GROSS!", relevance=0.0), "strasse gross", 0.4 + 0.1),
-    ],
-)
-def test_the_flat_score(given: MemoryEntry, query: str, expected: float) -> None:
-    """MEM-4: 0.5 × relevance + 0.4 × share of words + 0.3 for a tag + 0.1."""
-    assert score(given, query) == pytest.approx(expected)
 
 
 async def test_it_retrieves_the_best_and_breaks_ties_by_id() -> None:
@@ -117,9 +100,59 @@ async def test_what_has_faded_away_is_dropped_unless_validated() -> None:
     assert await store.count() == 1
 
 
-@pytest.mark.parametrize("bad", [{"id": " "}, {"text": ""}, {"relevance": 1.5}, {"category": "x"}])
-def test_an_entry_that_cannot_be_is_refused(bad: dict[str, Any]) -> None:
-    """MEM-1."""
-    with pytest.raises(ValueError, match=r".+"):
-        MemoryEntry(**{"id": "a", "text": "b", **bad})
-    assert issubclass(ConfigError, ValueError)
+async def test_being_asked_for_stops_the_fading_and_starts_it_anew() -> None:
+    """MEM-8: it is counted from the last time that somebody asked."""
+    clock = FixedClock()
+    days = datetime.timedelta(days=14)
+    store = InMemoryStore([entry("a", "sky", category="insight", relevance=1.0)], clock=clock)
+    clock.advance(days)
+    await store.retrieve("sky", 1)
+    assert (await store.consolidate()).decayed == 0
+    for _ in range(2):
+        clock.advance(days / 2)
+        await store.consolidate()
+    (found,) = await store.retrieve("sky", 1)
+    assert found.relevance == pytest.approx(0.5)
+
+
+async def test_an_old_entry_fades_from_when_it_was_last_asked_for() -> None:
+    """MEM-8: entries that are brought along have times of their own; the future fades nothing."""
+    clock = FixedClock()
+    now, month = clock.now(), datetime.timedelta(days=28)
+    store = InMemoryStore(
+        [
+            entry("old", "sky", created=now - 2 * month, last_accessed=now - month),
+            entry("new", "sea", created=now + month),
+        ],
+        clock=clock,
+    )
+    assert (await store.consolidate()).decayed == 1
+    found = {each.id: each.relevance for each in await store.retrieve("", 2)}
+    assert found == {"old": pytest.approx(0.25), "new": 0.5}
+
+
+async def test_what_is_gone_is_not_found_by_its_words() -> None:
+    """MEM-1: replaced, merged or dropped."""
+    clock = FixedClock()
+    store = InMemoryStore([entry("a", "green grass", relevance=0.0)], clock=clock)
+    await store.store(entry("a", "blue sky", relevance=0.0))
+    await store.store(entry("b", "tall tree", relevance=0.0, validated=True))
+    assert [found.id for found in await store.retrieve("green grass", 1)] == ["a"], "a tie"
+    assert [found.id for found in await store.retrieve("tall grass", 1)] == ["b"]
+    assert (await store.consolidate()).pruned == 1
+    assert [found.id for found in await store.retrieve("blue sky", 5)] == ["b"]
+    await store.store(entry("a", "blue sky"))
+    assert [found.id for found in await store.retrieve("blue sky", 1)] == ["a"]
+
+
+async def test_a_store_can_be_consolidated_again_and_again() -> None:
+    """MEM-8: at one moment the second time changes nothing."""
+    clock = FixedClock()
+    texts = [f"step {n // 3} of the plan was {n}" for n in range(30)]
+    store = InMemoryStore([entry(str(n), text) for n, text in enumerate(texts)], clock=clock)
+    clock.advance(datetime.timedelta(days=50))
+    first = await store.consolidate()
+    assert (first.decayed, first.merged > 0) == (30, True)
+    before = await store.count()
+    assert await store.consolidate() == ConsolidationStats()
+    assert await store.count() == before
