@@ -38,30 +38,32 @@ class RunningDigest:
     """
 
     def __init__(self, fixed: Iterable[bytes] = ()) -> None:
-        self._digest = b"".join([_hash(fragment) for fragment in fixed])
+        self.state = b"".join([_hash(fragment) for fragment in fixed])
+        """Where the digest stands. Set it to what it was behind the same messages, behind the same
+        state in front of them, to save going over them again."""
 
     @property
     def value(self) -> str:
         """The digest of all that was added, as text."""
-        return _hash(self._digest).hex()
+        return _hash(self.state).hex()
 
     def add(self, message: Message, fragment: bytes) -> None:
         """`fragment` is sent for `message`, behind all that was added before."""
-        before = self._digest
+        before = self.state
         link: _Link | None = message.memo.get(_KEY)
         if link is None or link[0] is not fragment:
             own = _hash(fragment)
         elif link[2] == before:
-            self._digest = link[3]
+            self.state = link[3]
             return
         else:
             own = link[1]
-        self._digest = _hash(before + own)
-        message.memo[_KEY] = (fragment, own, before, self._digest)
+        self.state = _hash(before + own)
+        message.memo[_KEY] = (fragment, own, before, self.state)
 
     def add_bytes(self, fragment: bytes) -> None:
         """`fragment` is sent, and belongs to no message."""
-        self._digest = _hash(self._digest + _hash(fragment))
+        self.state = _hash(self.state + _hash(fragment))
 
     def holds(self, part: ThinkingPart, model: str) -> bool:
         """Whether `model` accepts `part` in the message that comes next.

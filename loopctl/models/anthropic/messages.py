@@ -2,7 +2,8 @@
 
 Each message is turned into blocks of bytes once and keeps them in its `memo`. What depends on its
 neighbours (which roles may meet, where cache marks stand, whether reasoning is still behind what
-it answered) is settled over those.
+it answered) is settled over those, and kept with the conversation's first message: the next request
+reads on from there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from loopctl import _json
@@ -63,6 +64,7 @@ class Entry:
 
 # One key for all clients: what depends on the client is which thinking parts stay.
 _KEY = object()
+_KEPT = object()
 
 
 def text_block(text: str) -> bytes:
@@ -73,27 +75,27 @@ def text_block(text: str) -> bytes:
 def parted(
     messages: tuple[Message, ...], head: int, tail: int
 ) -> tuple[list[str], Sequence[Message], int]:
-    """The system texts in front, the other messages, and how many of those are stable.
+    """The system texts in front, the other messages, and how many of these are at the head.
 
     System messages at the head belong to the system field (CTX-8), and so do those with which a
-    conversation begins. What is behind the stable messages rides this one request.
+    conversation begins.
     """
     end = len(messages) - tail
     begin = head
     while begin < end and messages[begin].role is Role.SYSTEM:
         begin += 1
     if not begin:
-        return [], messages, end
+        return [], messages, 0
     systems = [message for message in messages[:begin] if message.role is Role.SYSTEM]
     texts = [text for message in systems if (text := _system_text(message))]
     others = [message for message in messages[:head] if message.role is not Role.SYSTEM]
-    rest = [*others, *messages[begin:]]
-    return texts, rest, len(rest) - tail
+    return texts, (*others, *messages[begin:]), len(others)
 
 
 def lower(
     messages: Sequence[Message],
-    stable: int,
+    head: int,
+    tail: int,
     *,
     provider: str,
     model: str,
@@ -101,74 +103,154 @@ def lower(
     marks: int,
     mark: bytes,
 ) -> list[bytes]:
-    """The elements of `messages`.
+    """The elements of `messages`, of which `head` and `tail` at the ends ride this request only.
 
-    `digest`, where reasoning is bound, goes on with what they send. The last of the first `stable`
-    messages bears a cache mark; if there are two `marks` and too many blocks came since the last
+    `digest`, where reasoning is bound, goes on with what they send. The last message in front of
+    the tail bears a cache mark; if there are two `marks` and too many blocks came since the last
     request for the server to find its entry, the end of that request does too.
     """
-    entries, anchor = _entries(messages, stable, provider, model, digest)
-    marked = _marked(entries, anchor)[:marks]
-    if entries and entries[-1].role == "assistant":
-        entries.append(_GO_ON)
+    rules = _Rules(provider, model, digest)
+    end = len(messages) - tail
+    state = rules.conversation(tuple(messages[head:end]), rules.read(_NOTHING, messages[:head]))
+    marked = _marked(state)[:marks]
+    state = rules.read(state, messages[end:])
+    first = state.first or (state.open[0] if state.open else ())
+    fragments = list(state.sealed)
+    for at, group in enumerate(state.open):
+        here = [place for at_group, place in marked if at_group == at]
+        lone = len(group) == 1 and not here
+        fragments.append(group[0].whole if lone else _merged(group, here, mark))
+    if not first or first[0].role == "assistant":
+        fragments.insert(0, _BEGIN.whole)
+    if state.open and state.open[-1][0].role == "assistant":
+        fragments.append(_GO_ON.whole)
         if digest is not None:
             digest.add_bytes(_GO_ON.whole)
-    fragments: list[bytes] = []
-    begin, count = 0, len(entries)
-    while begin < count:
-        role, end = entries[begin].role, begin + 1
-        while end < count and entries[end].role == role:
-            end += 1
-        here = [place for place in marked if begin <= place < end]
-        if end == begin + 1 and not here:
-            fragments.append(entries[begin].whole)
-        else:
-            places = [place - begin for place in here]
-            fragments.append(_merged(entries[begin:end], places, mark))
-        begin = end
     return fragments
 
 
-def _entries(
-    messages: Sequence[Message],
-    stable: int,
-    provider: str,
-    model: str,
-    digest: RunningDigest | None,
-) -> tuple[list[Entry], int]:
-    """The entries of all messages, and how many of them are stable."""
-    entries: list[Entry] = []
-    anchor: int | None = None
-    seen: set[str] = set()
-    renamed: Mapping[str, str] = {}
-    for index, message in enumerate(messages):
-        if index == stable:
-            anchor = len(entries)
-        entry: Entry | None = message.memo.get(_KEY)
-        kept: tuple[bool, ...] = ()
-        if entry is None:
-            entry, kept = _kept_entry(message, provider, model, digest)
-        if entry.role == "assistant":
-            renamed = {}
-            if entry.ids:
-                if not seen.isdisjoint(entry.ids):
-                    renamed = {id: f"{id[:40]}_{len(seen) + n}" for n, id in enumerate(entry.ids)}
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A conversation as far as it has been read; neighbours of one role are a group.
+
+    `sealed` are the groups that nothing can change any more, `first` the entries of the first of
+    them, `open` the last few. `seen` are the ids of calls, `renamed` those of the last turn that
+    had to be changed.
+    """
+
+    sealed: Sequence[bytes] = ()
+    first: tuple[Entry, ...] = ()
+    open: tuple[tuple[Entry, ...], ...] = ()
+    seen: frozenset[str] = frozenset()
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+_NOTHING = _State()
+
+_OPEN = 3
+"""Groups that stay open: a turn, its results, and what was said before, where marks may stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What was read of a conversation last time, behind which messages and which digest."""
+
+    messages: tuple[Message, ...]
+    before: tuple[_State, bytes | None]
+    state: _State
+    digest: bytes | None
+    earlier: _Kept | None = None  # of the time before: the last messages may be others now
+
+
+class _Rules:
+    """Reads messages for one request; `digest` runs along where reasoning is bound."""
+
+    def __init__(self, provider: str, model: str, digest: RunningDigest | None) -> None:
+        self._provider = provider
+        self._model = model
+        self._digest = digest
+
+    def conversation(self, messages: tuple[Message, ...], state: _State) -> _State:
+        """`state`, and the conversation behind it: only what is new is read (MOD-23).
+
+        What was read last time is kept with the conversation's first message.
+        """
+        if not messages:
+            return state
+        digest = self._digest
+        before = (state, None if digest is None else digest.state)
+        memo, key = messages[0].memo, (_KEPT, self._provider, self._model)
+        kept: _Kept | None = memo.get(key)
+        while kept is not None and not (
+            kept.before == before and messages[: len(kept.messages)] == kept.messages
+        ):
+            kept = kept.earlier
+        known = 0
+        if kept is not None:
+            known, state = len(kept.messages), kept.state
+            if digest is not None and kept.digest is not None:
+                digest.state = kept.digest
+        if known < len(messages):
+            state = self.read(state, messages[known:])
+            after = None if digest is None else digest.state
+            earlier = None if kept is None else replace(kept, earlier=None)
+            memo[key] = _Kept(messages, before, state, after, earlier)
+        return state
+
+    def read(self, state: _State, messages: Sequence[Message]) -> _State:
+        """`state`, and what `messages` say behind it."""
+        if not messages:
+            return state
+        groups = [list(group) for group in state.open]
+        seen, renamed = state.seen, state.renamed
+        new: set[str] = set()
+        for message in messages:
+            entry: Entry | None = message.memo.get(_KEY)
+            kept: tuple[bool, ...] = ()
+            if entry is None:
+                entry, kept = _kept_entry(message, self._provider, self._model, self._digest)
+            if entry.role == "assistant":
+                renamed = {}
+                if not (seen.isdisjoint(entry.ids) and new.isdisjoint(entry.ids)):
+                    count = len(seen) + len(new)
+                    renamed = {id: f"{id[:40]}_{count + n}" for n, id in enumerate(entry.ids)}
                     entry = _entry(message, kept, renamed)
-                seen.update(entry.ids)
-        elif renamed and entry.results:
-            entry = _entry(message, (), renamed)
-        if not entry.whole:
-            continue
-        if not entries and entry.role == "assistant":
-            entries.append(_BEGIN)
-            if digest is not None:
-                digest.add_bytes(_BEGIN.whole)
-        entries.append(entry)
-        if digest is not None:
-            digest.add(message, entry.whole)
-    if anchor is None:
-        anchor = len(entries)
-    return entries or [_BEGIN], anchor
+                new.update(entry.ids)
+            elif renamed and entry.results:
+                entry = _entry(message, (), renamed)
+            if not entry.whole:
+                continue
+            if groups and groups[-1][0].role == entry.role:
+                groups[-1].append(entry)
+            else:
+                groups.append([entry])
+            if self._digest is not None:
+                self._digest.add(message, entry.whole)
+        closed = groups[:-_OPEN]
+        return _State(
+            [*state.sealed, *(_sealed(group) for group in closed)] if closed else state.sealed,
+            state.first or (tuple(closed[0]) if closed else ()),
+            tuple([tuple(group) for group in groups[-_OPEN:]]),
+            seen | new if new else seen,
+            renamed,
+        )
+
+
+def _sealed(group: Sequence[Entry]) -> bytes:
+    return group[0].whole if len(group) == 1 else _merged(group, (), b"")
+
+
+def _marked(state: _State) -> list[tuple[int, int]]:
+    """Groups and places in them where cache marks are of use, the most useful first."""
+    if not state.open:
+        return []
+    last = len(state.open) - 1
+    marks = [(last, len(state.open[last]) - 1)]
+    turn = last if state.open[last][0].role == "assistant" else last - 1
+    blocks = sum(entry.size for group in state.open[max(turn, 0) :] for entry in group)
+    if turn > 0 and blocks >= LOOKBACK:
+        marks.append((turn - 1, len(state.open[turn - 1]) - 1))
+    return marks
 
 
 def _kept_entry(
@@ -198,18 +280,6 @@ def _stays(part: ThinkingPart, provider: str, model: str, digest: RunningDigest 
     if part.model is not None and part.model != model:
         return False
     return digest is None or digest.holds(part, model)
-
-
-def _marked(entries: Sequence[Entry], stable: int) -> list[int]:
-    """The places where cache marks are of use, the most useful first."""
-    if not stable:
-        return []
-    last = at = stable - 1
-    blocks = entries[at].size
-    while at > 0 and entries[at].role != "assistant":
-        at -= 1
-        blocks += entries[at].size
-    return [last, at - 1] if at > 0 and blocks >= LOOKBACK else [last]
 
 
 def _entry(message: Message, kept: tuple[bool, ...], renamed: Mapping[str, str]) -> Entry:

@@ -82,7 +82,7 @@ def encode_body(
         fields["stream"] = True
     fields |= extra
     marks = _Marks(extra)
-    texts, messages, stable = parted(request.messages, request.head, request.tail)
+    texts, messages, head = parted(request.messages, request.head, request.tail)
     prompt = request.system if request.system and request.system.strip() else None
     marks.plan(has_tools=bool(tools), has_system=prompt is not None)
     system = [text_block(prompt)] if prompt else []
@@ -93,7 +93,8 @@ def encode_body(
         digest = RunningDigest([*system, b"", *tools, b"", _wire(replaced)])
     elements = lower(
         messages,
-        stable,
+        head,
+        request.tail,
         provider=provider,
         model=model,
         digest=digest,
@@ -107,7 +108,7 @@ def encode_body(
     pieces: dict[str, list[bytes]] = {"model": [_json.wire(model)]}
     for name, listed in (("system", system), ("tools", tools), ("messages", elements)):
         if listed:
-            pieces[name] = [b"[", b",".join(listed), b"]"]
+            pieces[name] = _array(listed)
     pieces |= {name: [_wire(value)] for name, value in fields.items()}
     thinking = fields.get("thinking")
     binds = isinstance(thinking, Mapping) and "block_binding" in thinking
@@ -122,6 +123,14 @@ def encode_body(
 
 def _wire(value: Any) -> bytes:
     return _json.wire(_json.to_plain(value))
+
+
+def _array(elements: list[bytes]) -> list[bytes]:
+    """The pieces of a JSON array."""
+    pieces = [b","] * (2 * len(elements) + 1)
+    pieces[1::2] = elements
+    pieces[0], pieces[-1] = b"[", b"]"
+    return pieces
 
 
 def _object(fields: Mapping[str, list[bytes]]) -> bytes:

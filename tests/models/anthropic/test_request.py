@@ -27,6 +27,7 @@ from loopctl.messages import (
 from loopctl.models.anthropic import AnthropicClient
 from loopctl.models.anthropic.facts import facts_for
 from loopctl.models.anthropic.request import REPLY_TOOL
+from loopctl.models.binding import RunningDigest
 from loopctl.models.claude import MODELS, NEWEST
 from loopctl.models.client import HttpRequest, ModelRequest, ToolSchema
 
@@ -821,6 +822,56 @@ def test_every_option_that_is_taken_is_of_the_sdks_types(model: str) -> None:
             continue
         found = json.loads(request.body)
         (BETA if "anthropic-beta" in request.headers else WHOLE).validate_python(found)
+
+
+def afresh(message: Message) -> Message:
+    """An equal message of which nothing is kept."""
+    return Message(message.role, message.parts)
+
+
+@given(conversations(), st.randoms(use_true_random=False))
+def test_what_is_kept_of_a_conversation_changes_no_byte(
+    messages: tuple[Message, ...], rng: random.Random
+) -> None:
+    """MOD-23: growing, cut, changed at the end, with other transients, for other models."""
+    heads = [(), (Message.user("u"),), (Message.system("s"), Message.assistant("a"))]
+    tails = [(), (Message.user("t"),), (Message.system("n"),)]
+    count = 0
+    for _ in range(8):
+        count = rng.choice([count, count + 1, count + 2, len(messages), rng.randint(0, 3)])
+        said = [*messages[:count], *([Message.user("other")] if rng.random() < 0.3 else [])]
+        head, tail = rng.choice(heads), rng.choice(tails)
+        rest: dict[str, Any] = {
+            "model": rng.choice([BOUND, "claude-opus-4-6"]),
+            "head": len(head),
+            "tail": len(tail),
+            "tools": (ADD,),
+        }
+        kept = encoded(*head, *said, *tail, **rest)
+        fresh = encoded(*head, *map(afresh, said), *tail, **rest)
+        assert kept.body == fresh.body
+        assert kept.prefix == fresh.prefix
+
+
+def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MOD-23: a thousand old messages cost a look, one new message its bytes."""
+    long = [Q]
+    while len(long) < 1_000:
+        call = ToolCallPart(f"c{len(long)}", "add", {})
+        long += [Message.assistant(call), Message.user(ToolResultPart(call.id, "add", "1"))]
+    for model in (BOUND, "claude-opus-5"):
+        encoded(*long, model=model)
+    looked: list[Message] = []
+    original = RunningDigest.add
+
+    def add(self: RunningDigest, message: Message, fragment: bytes) -> None:
+        looked.append(message)
+        original(self, message, fragment)
+
+    monkeypatch.setattr(RunningDigest, "add", add)
+    answer, more = Message.assistant("a"), Message.user("b")
+    encoded(*long, answer, more, Message.system("note"), tail=1, model=BOUND)
+    assert len(looked) == 3
 
 
 def test_old_messages_are_not_written_again() -> None:
