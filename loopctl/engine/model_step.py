@@ -243,3 +243,5 @@ def _note_ending(flight: Flight, response: ModelResponse) -> None:
         flight.warn(f"turn {flight.turn}: the output limit cut the reply")
     elif response.stop_reason is StopReason.UNKNOWN:
         flight.warn(f"turn {flight.turn}: unknown stop reason {response.raw_stop_reason!r}")
+    elif response.stop_reason is StopReason.PAUSE:
+        flight.warn(f"turn {flight.turn}: the provider paused the reply and did not end it")

@@ -236,13 +236,18 @@ async def test_a_cut_answer_and_an_unknown_stop_reason_are_not_silent() -> None:
         return ModelResponse(message=message, stop_reason=reason, raw_stop_reason=raw)
 
     agent = BareLoop(
-        ScriptedClient(stopped(StopReason.LENGTH, "length"), stopped(StopReason.UNKNOWN, "eh"))
+        ScriptedClient(
+            stopped(StopReason.LENGTH, "length"),
+            stopped(StopReason.UNKNOWN, "eh"),
+            stopped(StopReason.PAUSE, "pause_turn"),
+        )
     )
     run = await agent.run("x")
     assert run.output == "half an ans"
     assert "output limit" in run.warnings[0]
     assert run.turns[0].stop_reason is StopReason.LENGTH
     assert "'eh'" in (await agent.run("y")).warnings[0]
+    assert "paused" in (await agent.run("z")).warnings[0]
 
 
 async def test_complete_calls_before_a_cut_one_run_and_the_cut_one_is_answered() -> None:
