@@ -127,6 +127,8 @@ def test_the_system_prompt_and_the_schemas_are_counted_once() -> None:
     asked = counter.texts
     assert estimate.fixed("be brief", tools) == size
     assert counter.texts == asked
+    assert estimate.fixed("be very brief", tools) == size + len("very ")
+    assert estimate.fixed("be very brief", ()) == len("be very brief")
     assert estimate.fixed(None, ()) == 0
 
 

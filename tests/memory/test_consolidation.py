@@ -40,15 +40,25 @@ def test_nothing_that_comes_back_says_the_same_and_nothing_else_is_gone(
 ) -> None:
     """MEM-8: as comparing all with all would have it, the best first; twice changes nothing."""
     given = [
-        entry(f"{n:02}", text, category=category, relevance=relevance, validated=validated)
+        entry(
+            f"{n:02}",
+            text,
+            category=category,
+            relevance=relevance,
+            validated=validated,
+            tags=(str(n),),
+        )
         for n, (text, category, relevance, validated) in enumerate(rows)
     ]
-    expected: list[MemoryEntry] = []
+    expected: list[tuple[MemoryEntry, list[str]]] = []
     for one in sorted(given, key=lambda e: (not e.validated, -e.relevance, e.id)):
-        if not any(o.category is one.category and jaccard(o, one) >= 0.6 for o in expected):
-            expected.append(one)
+        alike = (o for o in expected if o[0].category is one.category and jaccard(o[0], one) >= 0.6)
+        if (best := next(alike, None)) is not None:
+            best[1].extend(one.tags)
+        else:
+            expected.append((one, list(one.tags)))
     found = merged(given)
-    assert [each.id for each in found] == [each.id for each in expected]
+    assert [(e.id, list(e.tags)) for e in found] == [(e.id, tags) for e, tags in expected]
     assert {each.id: each for each in merged(found)} == {each.id: each for each in found}
 
 
