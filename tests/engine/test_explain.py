@@ -10,14 +10,18 @@ import pytest
 from loopctl import (
     BareLoop,
     Contribution,
+    InMemoryStore,
     MemoryAttachment,
+    MemoryEntry,
     Message,
     RatioTokenCounter,
+    RunConfig,
     SessionConfig,
     TodoAttachment,
     TodoItem,
     tool,
 )
+from loopctl.config import Placement
 from loopctl.errors import AttachmentError, ConfigError, LoopBusyError
 from loopctl.models.openai_chat import OpenAIChatClient
 from loopctl.testing import FixedClock, ScriptedClient
@@ -143,6 +147,45 @@ async def test_it_says_what_would_be_done_at_these_figures(
     explained = await agent.explain(asked)
     assert explained.decision == decision
     assert (explained.window, explained.threshold, explained.emergency) == (2_000, 1_600, 1_900)
+
+
+async def test_the_system_prompt_and_the_tools_count_for_the_lines() -> None:
+    """CTX-29, CTX-31, ENG-26: B is F and C together."""
+    agent = BareLoop(
+        ScriptedClient(),
+        [look],
+        SessionConfig(context_window=2_000),
+        system="s" * 1_500,
+        history=[Message.user("before"), Message.assistant("yes")],
+        counter=CHARS,
+    )
+    explained = await agent.explain("n" * 50)
+    assert explained.fixed > 1_550
+    assert explained.conversation < 100
+    assert explained.decision == "threshold"
+
+
+@pytest.mark.parametrize("place", ["head", "tail"])
+async def test_the_blocks_stand_as_the_request_s_messages_do(place: Placement) -> None:
+    """ENG-26, CTX-7, CTX-19: whichever place attachments and memory have."""
+    config = SessionConfig(attachment_placement=place, memory_placement=place)
+    store = InMemoryStore([MemoryEntry(id="m", text="remembered")])
+    agent = session(ScriptedClient(), config=config, memory=store)
+    explained = await agent.explain("now?")
+    texts = [block.message.text for block in explained.blocks if block.message is not None]
+    assert "".join(texts) == "".join(message.text for message in explained.request.messages)
+    places = {block.name: block.place for block in explained.blocks}
+    assert {places[name] for name in ("memory:fact", "todo:session", "InMemoryStore")} == {place}
+
+
+async def test_memory_that_is_off_is_not_asked() -> None:
+    """CTX-22, ENG-26."""
+    agent = session(ScriptedClient(), memory=InMemoryStore([MemoryEntry(id="m", text="known")]))
+    explained = await agent.explain("now?", RunConfig(memory_top_k=0))
+    assert [block for block in explained.blocks if block.origin == "memory"] == []
+    asked = await agent.explain("now?")
+    (block,) = [block for block in asked.blocks if block.origin == "memory"]
+    assert block.milliseconds is not None
 
 
 async def test_waiting_steering_is_part_of_the_next_input() -> None:

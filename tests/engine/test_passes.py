@@ -82,9 +82,8 @@ def history(runs: int = 6, size: int = 1_000) -> list[Message]:
 
 def session(client: ScriptedClient, *tools: Any, window: int = 8_000, **given: Any) -> BareLoop:
     settings = given.pop("settings", {})
-    return BareLoop(
-        client, tools, config(window, **settings), counter=CHARS, **{"retry": None} | given
-    )
+    options: dict[str, Any] = {"retry": None, "counter": CHARS} | given
+    return BareLoop(client, tools, config(window, **settings), **options)
 
 
 async def read(agent: BareLoop, input: str | None, run_config: RunConfig | None = None) -> Any:
@@ -204,6 +203,24 @@ async def test_an_attachment_that_crosses_the_line_defers_the_turn_and_stays_ver
     assert error is None
     assert names(events)[:2] == ["TurnDeferred", "CompactionStarted"]
     assert client.requests[0].messages[0].text == pinned.render()
+
+
+async def test_a_deferred_turn_renders_its_attachments_again() -> None:
+    """CTX-31, A1: what was pinned while the pass went on is in the request."""
+    agent: BareLoop
+
+    async def pins(messages: Sequence[Message]) -> Sequence[Message]:
+        await agent.set_attachment(MemoryAttachment("fact", "new " * 200))
+        return [messages[0], messages[-1]]
+
+    client = ScriptedClient("done")
+    pinned = MemoryAttachment("fact", "old " * 200)
+    agent = session(client, history=history(6), attachments=[pinned], compactor=Returns(pins))
+    events, error = await read(agent, "and now?")
+    assert error is None
+    assert names(events)[0] == "TurnDeferred"
+    assert client.requests[0].messages[0].text == MemoryAttachment("fact", "new " * 200).render()
+    assert "old old" not in str(client.requests[0])
 
 
 async def test_without_a_window_nothing_is_measured() -> None:
@@ -598,6 +615,22 @@ async def test_a_compactor_that_swallows_a_cancellation_does_not_stop_it() -> No
         return [messages[0], messages[-1]]
 
     agent = session(ScriptedClient(), history=history(7), compactor=Returns(swallows))
+    before = agent.history
+    with pytest.raises(RunCancelled):
+        await agent.run("go")
+    assert agent.history[:14] == before
+
+
+async def test_a_run_cancelled_when_its_pass_is_told_keeps_the_old_history() -> None:
+    """CMP-6, ENG-19: nothing of the pass is taken over after a cancel."""
+
+    class Cancelling:
+        @hookimpl
+        def on_event(self, event: Event) -> None:
+            if isinstance(event, CompactionFinished):
+                assert agent.cancel()
+
+    agent = session(ScriptedClient(), history=history(7), plugins=[Cancelling()])
     before = agent.history
     with pytest.raises(RunCancelled):
         await agent.run("go")
