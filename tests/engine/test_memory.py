@@ -22,7 +22,9 @@ from loopctl import (
     SessionConfig,
     tool,
 )
+from loopctl.config import Placement
 from loopctl.context.recall import MAX_ENTRY_CHARS, PREAMBLE
+from loopctl.errors import ServerError
 from loopctl.events import Event, MemoryFailed, TurnDeferred
 from loopctl.memory.types import ConsolidationStats
 from loopctl.testing import ScriptedClient, call
@@ -71,7 +73,8 @@ async def test_each_turn_asks_once_for_the_input_then_for_the_last_results() -> 
 
 async def test_its_place_is_next_to_the_contributors_at_the_head_and_at_the_tail() -> None:
     """CTX-19: attachments, contributors, memory; behind the conversation the other way round."""
-    for placement in ("head", "tail"):
+    places: tuple[Placement, ...] = ("head", "tail")
+    for placement in places:
         client = ScriptedClient("done")
         config = SessionConfig(memory_placement=placement, attachment_placement=placement)
         pinned = [MemoryAttachment("fact", "pinned")]
@@ -123,6 +126,17 @@ async def test_the_same_answer_serves_the_retry_of_a_deferred_turn(fails: bool) 
     assert len([event for event in heard if isinstance(event, MemoryFailed)]) == 2 * fails
     riding = [m.text for m in client.requests[0].messages if m.text.startswith(PREAMBLE)]
     assert len(riding) == (not fails)
+
+
+async def test_a_continued_run_asks_with_what_came_last() -> None:
+    """CTX-22: it has no input of its own."""
+    store = Watching(*entries("wet cellar"))
+    client = ScriptedClient(call("look"), ServerError("broken"), "done")
+    agent = BareLoop(client, [look], memory=store, retry=None)
+    with pytest.raises(ServerError):
+        await agent.run("go")
+    await agent.run(None)
+    assert [query for query, _ in store.asked] == ["go", "the cellar is wet", "the cellar is wet"]
 
 
 async def test_nothing_is_asked_with_top_k_0_and_nothing_rides_when_nothing_is_found() -> None:

@@ -252,6 +252,16 @@ async def test_the_threshold_makes_a_pass_before_the_contributors_are_asked() ->
     assert len(note.seen) == 2
 
 
+@pytest.mark.parametrize(("threshold", "passes"), [(60, 1), (70, 0)])
+async def test_the_threshold_is_the_one_of_the_settings(threshold: float, passes: int) -> None:
+    """CTX-31, ENG-14: in per cent of the window; 5,002 of 8,000 tokens are 62.5."""
+    settings = {"compact_threshold": threshold}
+    agent = session(ScriptedClient("done"), history=history(5), settings=settings)
+    events, error = await read(agent, "go")
+    assert error is None
+    assert names(events).count("CompactionStarted") == passes
+
+
 async def test_without_auto_compaction_only_the_emergency_line_counts() -> None:
     """CTX-31: L is E."""
     client = ScriptedClient("first", "second")
@@ -430,6 +440,24 @@ async def test_hooks_advise_a_pass_the_last_instructions_win_and_context_adds_up
     await agent.run("go")
     ((_, ctx),) = compactor.asked
     assert (ctx.instructions, ctx.added) == ("keep dates", ("a", "b"))
+
+
+async def test_advice_that_does_not_come_in_time_is_done_without() -> None:
+    """CMP-5: bounded by `contributor_timeout`."""
+
+    class Slow:
+        @hookimpl
+        async def before_compaction(self, ctx: CompactionContext) -> CompactionAdvice:
+            await anyio.sleep_forever()
+            return CompactionAdvice(veto="too late")
+
+    agent = session(
+        ScriptedClient(),
+        history=history(6),
+        plugins=[Slow()],
+        settings={"contributor_timeout": 0.01},
+    )
+    assert (await agent.compact()).changed
 
 
 async def test_a_veto_is_a_pass_that_changes_nothing() -> None:
@@ -699,6 +727,28 @@ async def test_a_refusal_that_no_pass_can_mend_ends_the_run(frees: bool) -> None
     assert_valid_conversation(agent.history)
 
 
+async def test_a_refusal_that_was_mended_is_not_blamed_later() -> None:
+    """CTX-33: the figures and the cause are those of what ended the run."""
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        return "r" * 9_000
+
+    async def once(messages: Sequence[Message]) -> Sequence[Message]:
+        return messages if len(messages) < 10 else [messages[0], messages[-1]]
+
+    client = ScriptedClient(overflow(70_000, 60_000), call("work"))
+    agent = session(client, work, history=history(5), compactor=Returns(once))
+    with pytest.raises(ContextExceeded) as caught:
+        await agent.run("go")
+    assert caught.value.used is not None
+    assert 9_000 < caught.value.used < 10_000
+    assert caught.value.limit is not None
+    assert caught.value.limit < 5_002
+    assert caught.value.__cause__ is None
+
+
 async def test_a_salvage_ignores_the_latch_and_comes_after_a_deferral_too() -> None:
     """CTX-33: the pass of the deferral was a no-op and set the latch."""
     calls = 0
@@ -906,6 +956,36 @@ async def test_nothing_is_edited_while_a_run_is_in_flight_and_no_run_begins_in_a
     assert (await agent.run("go")).output == "done"
     assert "a pass is going on" in refused[0]
     assert "cannot edit the history: a run is in flight" in refused[1]
+
+
+async def test_a_manual_pass_that_is_cancelled_leaves_the_session_as_it_was() -> None:
+    """CMP-6, CMP-7: the old history, and the next run may begin."""
+    agent = session(ScriptedClient("done"), history=history(6), compactor=Returns(hangs))
+    before = agent.history
+    with anyio.move_on_after(0.01) as scope:
+        await agent.compact()
+    assert scope.cancelled_caught
+    assert agent.history == before
+    assert (await agent.run("go")).output == "done"
+
+
+async def test_a_manual_pass_keeps_what_an_unfinished_run_asked() -> None:
+    """CMP-7, CMP-9: `run(None)` goes on afterwards."""
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        return "r" * 1_000
+
+    client = ScriptedClient(call("work"), ServerError("broken"), "done")
+    agent = session(client, work, history=history(4))
+    with pytest.raises(ServerError):
+        await agent.run("the input")
+    assert (await agent.compact()).changed
+    assert "the input" in [message.text for message in agent.history]
+    assert agent.unfinished
+    assert (await agent.run(None)).output == "done"
+    assert not agent.unfinished
 
 
 async def test_the_history_is_edited_by_hand_between_runs() -> None:

@@ -582,6 +582,15 @@ def test_a_deferred_turn_has_its_transients_weighed_again(helped: bool) -> None:
     assert machine.figures.attachments == 200
 
 
+def test_what_steering_adds_has_to_be_measured() -> None:
+    """CTX-31: steering is committed first; figures from before it are no figures any more."""
+    machine = begun(conversation=6_500)
+    machine.steer(Message.user("look left"))
+    machine.deliver()
+    assert machine.figures is None
+    assert machine.next_step(POLICY) == CallModel(0)
+
+
 def test_a_pass_that_helped_leaves_no_latch() -> None:
     """CTX-32: the next boundary may have its pass."""
     machine = begun(conversation=6_500)
