@@ -225,11 +225,12 @@ async def _call(flight: Flight, request: ModelRequest) -> ModelResponse:
         from loopctl.engine.streamed_call import StreamedCall
 
         return await StreamedCall(flight).complete(request)
-    serving = flight.session.serving
+    client = flight.session.serving
+    serving: object = client  # a class of its own, or one of ours that knows more
     if isinstance(serving, ResilientClient):
         return await serving.complete(request, on_failure=flight.spend)
     if not isinstance(serving, RetryingClient):
-        return await serving.complete(request)
+        return await client.complete(request)
     from loopctl.models.fallback import FallbackChain  # who retries otherwise has imported it
 
     if isinstance(serving, FallbackChain):
