@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from loopctl._cancel import stop_if_cancelled
 from loopctl._deadline import Deadline
@@ -226,7 +226,7 @@ async def _call(flight: Flight, request: ModelRequest) -> ModelResponse:
 
         return await StreamedCall(flight).complete(request)
     client = flight.session.serving
-    serving: object = client  # a class of its own, or one of ours that knows more
+    serving = cast("object", client)  # a class of its own, or one of ours that knows more
     if isinstance(serving, ResilientClient):
         return await serving.complete(request, on_failure=flight.spend)
     if not isinstance(serving, RetryingClient):
