@@ -196,6 +196,9 @@ def test_signatures_ride_on_the_part_that_they_came_with() -> None:
         called("c2", "look"),
     ]
     assert contents[3]["parts"] == [text("x"), {"text": "", "thoughtSignature": "S3"}]
+    blank = Message.assistant(thinking(OF_TEXT, "S4"), " ", "x")
+    parts = sent(Q, blank, Message.user("y"))[1]["parts"]
+    assert parts == [{"text": " ", "thoughtSignature": "S4"}, text("x")]
 
 
 def test_a_signature_never_moves_to_another_part() -> None:
@@ -311,6 +314,19 @@ def test_the_user_begins_and_ends() -> None:
     assert [content["role"] for content in contents] == ["user", "model", "user"]
     assert contents[1]["parts"] == [text("hi"), text("there")]
     assert [content["role"] for content in sent(Message.system("s"))] == ["user"]
+    blank = Message.user(" ")
+    contents = sent(Q, Message.assistant("hi"), blank, Message.assistant("there"), Q)
+    assert contents[1]["parts"] == [text("hi"), text("there")]
+
+
+def test_what_is_in_order_behind_a_stretch_that_is_not_stays_as_it_is() -> None:
+    """MOD-23: only the stretch is mended, from the model's word to its next."""
+    swapped = Message.user(R2, R1)
+    again = Message.assistant("look", ToolCallPart("c1", "add", {}))
+    answer, later = Message.user(R1), (Message.assistant("x"), Message.user("y"))
+    contents = sent(Q, CALLED, swapped, again, answer, *later)
+    in_order = sent(Q, CALLED, Message.user(R1, R2), again, answer, *later)
+    assert contents == in_order
 
 
 def test_names_that_gemini_does_not_take_are_replayed_safely() -> None:
@@ -432,6 +448,9 @@ def test_one_tool_that_cannot_be_said_does_not_cost_the_others() -> None:
         made = body(Q, tools=(bad, ADD))
     assert [tool["name"] for tool in made["tools"][0]["functionDeclarations"]] == ["add"]
     assert "tools" not in body(Q, tools=(bad,))
+    text = ToolSchema(name="text", description="", input_schema={"type": "string"})
+    with pytest.warns(UserWarning, match="'text' is not offered"):
+        assert "tools" not in body(Q, tools=(text,))
     with pytest.raises(ConfigError, match="tool_choice"):
         body(Q, tools=(bad, ADD), tool_choice="bad")
 

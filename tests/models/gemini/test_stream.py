@@ -203,6 +203,7 @@ def test_usage_is_a_snapshot_in_each_chunk() -> None:
         usage(promptTokenCount=20, thoughtsTokenCount=40, totalTokenCount=60),
         usage(promptTokenCount=20, candidatesTokenCount=60, toolUsePromptTokenCount=5),
         usage(promptTokenCount=20, candidatesTokenCount=9, cachedContentTokenCount=16),
+        usage(promptTokenCount=5, candidatesTokenCount=-1),
         END,
     )
     assert response.usage == Usage(
