@@ -80,9 +80,11 @@ async def test_its_place_is_next_to_the_contributors_at_the_head_and_at_the_tail
         pinned = [MemoryAttachment("fact", "pinned")]
         store = InMemoryStore(entries("remembered"))
         agent = BareLoop(client, config=config, memory=store, attachments=pinned)
-        agent.add_contributor(
-            lambda ctx, at=placement: Contribution(Message.user("contributed"), at)
-        )
+
+        def contributed(ctx: Any, at: Placement = placement) -> Contribution:
+            return Contribution(Message.user("contributed"), at)
+
+        agent.add_contributor(contributed)
         await agent.run("go")
         order = [
             next(word for word in ("pinned", "contributed", "remembered", "go") if word in m.text)
