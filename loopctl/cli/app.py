@@ -18,9 +18,11 @@ import click
 
 from loopctl import _json
 from loopctl.cli import inputs, models, plugins, requests
+from loopctl.cli.chat import Chat
 from loopctl.cli.commands import Commands, with_commands
 from loopctl.cli.exits import MAX_ERROR, MEANING, Exit, PipeClosed, exit_for, explain
 from loopctl.cli.explained import decision, show_explanation
+from loopctl.cli.keyboard import keyboard
 from loopctl.cli.options import Asked, shaping
 from loopctl.cli.run import Order, carry_out, session
 from loopctl.cli.screen import Line, one_line
@@ -60,15 +62,17 @@ def loopctl() -> None:
 def run(client_for: ClientFor | None, task: str, as_json: bool, asked: Asked) -> None:
     """Do TASK and print the answer; with - as TASK, read it from standard input.
 
-    The model may read text files below the current folder. Ctrl-C stops the run and says where
-    it was; a second Ctrl-C exits at once.
+    The model may read text files below the current folder. What you type on the terminal while
+    it works is said to it. Ctrl-C stops the run and says where it was; a second Ctrl-C exits at
+    once.
     """
     out, err = sys.stdout, sys.stderr
     screen = JsonLines(out, err) if as_json else Terminal(out, err)
     with _orderly(screen):
         text = inputs.task(task, sys.stdin)
         agent = _session(asked, client_for or str, screen)
-        anyio.run(carry_out, agent, text, screen, last_words(err))
+        keys = keyboard(sys.stdin, err, screen) if isinstance(screen, Terminal) else None
+        anyio.run(carry_out, agent, text, screen, last_words(err), keys)
 
 
 @loopctl.command("explain")
@@ -107,6 +111,30 @@ def explain_task(
         else:
             show_explanation(agent, explanation, out)
         out.flush()
+
+
+@loopctl.command("chat")
+@shaping
+@click.pass_obj
+def chat(client_for: ClientFor | None, asked: Asked) -> int:
+    """Talk with a model: one session, input after input; /help lists what else can be done.
+
+    What you type while it works is said to it. Ctrl-C stops a run, and leaves at an empty prompt.
+    From a pipe each line is an input.
+    """
+    out, err = sys.stdout, sys.stderr
+    screen = Terminal(out, err)
+    with _orderly(screen):
+        conversation = Chat(
+            _session(asked, client_for or str, screen),
+            screen,
+            out,
+            stdin=sys.stdin,
+            keyboard=keyboard(sys.stdin, err, screen),
+            todo=asked.todo,
+            last_words=last_words(err),
+        )
+        return anyio.run(conversation.talk)
 
 
 @loopctl.command("plugins")

@@ -19,15 +19,23 @@ class Interrupts:
     """Calls `stop` on the event loop at the first Ctrl-C, and ends the process at the second.
 
     Enter it on the event loop, in the main thread. The second works whatever the event loop is
-    doing. A process that was started to ignore interrupts goes on ignoring them.
+    doing; `restore` puts the terminal's settings back before it. A process that was started to
+    ignore interrupts goes on ignoring them.
 
     A signal that comes just before an event loop falls asleep would be noticed only when something
     else wakes it. trio guards against that by itself; asyncio is given a socket to be woken by.
     """
 
-    def __init__(self, stop: Callable[[], object], *, last_words: bytes = b"") -> None:
+    def __init__(
+        self,
+        stop: Callable[[], object],
+        *,
+        last_words: bytes = b"",
+        restore: Callable[[], object] | None = None,
+    ) -> None:
         self._stop = stop
         self._last_words = last_words
+        self._restore = restore
         self._asked = False
         self._before = signal.getsignal(signal.SIGINT)
         self._alarm: Alarm | None = None
@@ -47,6 +55,10 @@ class Interrupts:
         if self._alarm is not None:
             self._alarm.close()
 
+    def rearm(self) -> None:
+        """Nothing had to be stopped: the next Ctrl-C is a first one again."""
+        self._asked = False
+
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         if self._asked:
             self._vanish()
@@ -56,6 +68,8 @@ class Interrupts:
 
     def _vanish(self) -> NoReturn:
         try:
+            if self._restore is not None:
+                self._restore()
             os.write(2, self._last_words)
         finally:
             os._exit(Exit.CANCELLED)

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
+
+from loopctl._failures import unwrapped
 from loopctl.cli.exits import Stopped
 from loopctl.cli.interrupts import Interrupts
-from loopctl.cli.screen import Line, Place, untold
+from loopctl.cli.keyboard import Keyboard
+from loopctl.cli.screen import Line, Place, one_line, untold
 from loopctl.cli.terminal import Screen
 from loopctl.config import SessionConfig
 from loopctl.context.attachments import Attachment
+from loopctl.engine.stream import EventStream
 from loopctl.errors import RunCancelled
+from loopctl.events import Event, SteeringDelivered
 from loopctl.loop import BareLoop
 from loopctl.models.client import ModelClient
 from loopctl.presets import GoalReminder
 from loopctl.tools.builtin import read_text_file
+
+STOPPING = Line("stopping; Ctrl-C again exits at once", "yellow")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,24 +56,78 @@ def session(order: Order) -> BareLoop[None]:
     return agent
 
 
-async def carry_out(agent: BareLoop[None], task: str, screen: Screen, last_words: bytes) -> None:
-    """Run a task and show what happens. Raises what ended the run; `Stopped` for a Ctrl-C."""
-    place = Place()
+async def carry_out(
+    agent: BareLoop[None],
+    task: str,
+    screen: Screen,
+    last_words: bytes,
+    keyboard: Keyboard | None = None,
+) -> None:
+    """Run a task and show what happens; what is typed meanwhile steers it (CTX-23).
+
+    Raises what ended the run; `Stopped` for a Ctrl-C.
+    """
     stream = agent.stream(task)
+    waiting: list[str] = []
+
+    async def steer() -> None:
+        while keyboard is not None and keyboard.open:
+            said = await keyboard.line()
+            if said is not None and said.strip():
+                waiting.append(said)
+                agent.steer(said)
+
+    def seen(event: Event) -> None:
+        if isinstance(event, SteeringDelivered):
+            del waiting[: len(event.messages)]
 
     def stop() -> None:
         if stream.cancel():
-            screen.say(Line("stopping; Ctrl-C again exits at once", "yellow"))
+            screen.say(STOPPING)
 
+    restore = None if keyboard is None else keyboard.restore
+    with keyboard or contextlib.nullcontext():
+        try:
+            with Interrupts(stop, last_words=last_words, restore=restore):
+                async with agent:
+                    await watch(stream, screen, seen, None if keyboard is None else steer)
+        finally:
+            for text in waiting:
+                screen.say(Line(f"not delivered: {one_line(text)}", "yellow"))
+
+
+async def watch(
+    stream: EventStream,
+    screen: Screen,
+    seen: Callable[[Event], None] | None = None,
+    listen: Callable[[], Coroutine[Any, Any, None]] | None = None,
+) -> None:
+    """Show a run while it happens; `listen` goes on beside it and is cancelled with its end.
+
+    Raises what ended the run; `Stopped`, which says where it was, when it was cancelled.
+    """
+    place = Place()
+    failure: Exception | None = None
     try:
-        with Interrupts(stop, last_words=last_words):
-            async with agent, stream:
+        async with stream, anyio.create_task_group() as group:
+            if listen is not None:
+                group.start_soon(listen)
+            try:
                 async for event in stream:
                     place = place.after(event)
                     screen.show(event, place)
-    except RunCancelled as error:
-        raise Stopped(f"stopped {place.words}") from error
+                    if seen is not None:
+                        seen(event)
+            except Exception as error:  # it leaves the group by itself, bare
+                failure = error
+            group.cancel_scope.cancel()
+    except BaseExceptionGroup as several:
+        raise unwrapped(several) from None
     finally:
         screen.close()
         for line in untold(stream.run):
             screen.say(line)
+    if isinstance(failure, RunCancelled):
+        raise Stopped(f"stopped {place.words}") from failure
+    if failure is not None:
+        raise failure

@@ -36,7 +36,7 @@ from loopctl.messages import ToolCallPart
 from loopctl.replies import StopReason
 from loopctl.runs import Run
 
-Style: TypeAlias = Literal["dim", "yellow"]
+Style: TypeAlias = Literal["dim", "yellow", "red"]
 
 MAX_LINE = 72
 """How long the changing part of a line is, in characters."""

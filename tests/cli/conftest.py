@@ -8,11 +8,12 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -21,11 +22,21 @@ from loopctl.testing import ThreadedByteServer, threaded
 PATIENCE = 20.0
 """How long any wait may take, in seconds; none does unless something is broken."""
 
-# A shell starts its background jobs with interrupts ignored, and children inherit that.
-LAUNCH = (
-    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-    "from loopctl.cli import main; sys.exit(main())"
-)
+# A shell starts its background jobs with interrupts ignored, and children inherit that. Only a
+# terminal that controls the process makes signals of keys, and knows who is in the foreground.
+LAUNCH = """
+import fcntl, os, signal, sys, termios
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if sys.stdin.isatty():
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+if os.environ.get("IN_THE_BACKGROUND"):
+    child = os.fork()
+    if child:
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    os.setpgid(0, 0)
+from loopctl.cli import main
+sys.exit(main())
+"""
 
 
 class Command:
@@ -34,7 +45,15 @@ class Command:
     Under a terminal both are one: `out`.
     """
 
-    def __init__(self, arguments: list[str], folder: Path, url: str, terminal: bool) -> None:
+    def __init__(
+        self,
+        arguments: list[str],
+        folder: Path,
+        url: str,
+        *,
+        terminal: bool = False,
+        stdin: int = subprocess.DEVNULL,
+    ) -> None:
         unwanted = ("_API_KEY", "_BASE_URL", "UNBUFFERED")  # the last one hides what is not flushed
         known = {k: v for k, v in os.environ.items() if not k.endswith(unwanted)}
         self._environment = known | {
@@ -47,15 +66,18 @@ class Command:
         self._names: dict[str, int] = {}
         self._open: set[int] = set()
         self._folder = folder
+        self._read = 0
         given = [sys.executable, "-c", LAUNCH, *arguments]
         if terminal:
             ours, theirs = pty.openpty()
+            self._keys = ours
+            self.modes_before = termios.tcgetattr(ours)
             self._start(given, theirs, theirs, theirs)
             os.close(theirs)
             self._listen("out", ours)
         else:
             outs, errs = os.pipe(), os.pipe()
-            self._start(given, subprocess.DEVNULL, outs[1], errs[1])
+            self._start(given, stdin, outs[1], errs[1])
             os.close(outs[1])
             os.close(errs[1])
             self._listen("out", outs[0])
@@ -99,6 +121,20 @@ class Command:
         """Wait until it has said this, on either stream."""
         self._until(lambda: any(text in self._text(name) for name in self._names), text)
 
+    def then(self, text: str) -> None:
+        """Wait until it has said this behind what was waited for last."""
+        self._until(lambda: text in self.out[self._read :], text)
+        self._read = self.out.index(text, self._read) + len(text)
+
+    def type(self, keys: str) -> None:
+        """Press keys; `\\r` is Enter, `\\x03` Ctrl-C."""
+        os.write(self._keys, keys.encode())
+
+    @property
+    def modes(self) -> list[Any]:
+        """The settings of its terminal."""
+        return termios.tcgetattr(self._keys)
+
     def interrupt(self) -> None:
         """What Ctrl-C does."""
         self.process.send_signal(signal.SIGINT)
@@ -109,6 +145,10 @@ class Command:
         del self._said[descriptor]
         self._open.discard(descriptor)
         os.close(descriptor)
+
+    def hang_up(self) -> None:
+        """Take its terminal away."""
+        self.stop_listening()
 
     def wait(self) -> int:
         """Wait for its end; gives its exit code."""
@@ -158,14 +198,13 @@ def server() -> Iterator[ThreadedByteServer]:
 
 @pytest.fixture
 def launch(server: ThreadedByteServer, tmp_path: Path) -> Iterator[Launch]:
-    """Start `loopctl run …` in a folder of its own, talking to `server`."""
+    """Start `loopctl run …`, or another command, in a folder of its own, talking to `server`."""
     with ExitStack() as stack:
 
-        def start(*arguments: str, terminal: bool = False) -> Command:
-            command = Command(
-                ["run", "--window", "100000", *arguments], tmp_path, f"{server.url}/v1", terminal
-            )
-            stack.callback(command.close)
-            return command
+        def start(*arguments: str, command: str = "run", **how: Any) -> Command:
+            given = [command, "--window", "100000", *arguments]
+            started = Command(given, tmp_path, f"{server.url}/v1", **how)
+            stack.callback(started.close)
+            return started
 
         yield start

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import click
@@ -19,6 +21,7 @@ PAGE = (DOCS / "cli.md").read_text(encoding="utf-8")
 
 @pytest.fixture(autouse=True)
 def no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-unused")
     monkeypatch.setattr(logging.getLogger("loopctl"), "handlers", [])
 
 
@@ -40,6 +43,7 @@ def example(command: str) -> str:
 def test_the_page_lists_each_option_and_no_other() -> None:
     listed = re.findall(r"^\| `(--[a-z-]+)", PAGE, re.MULTILINE)
     assert listed == options(app.run)
+    assert [*options(app.chat), "--json"] == options(app.run)
     own = set(options(app.explain_task)) ^ set(options(app.run))
     assert own == {"--request"}
     assert "`--request` prints" in section("What the model would see")
@@ -54,6 +58,17 @@ def test_the_page_shows_what_explain_prints(
     (command,) = re.findall(r"^loopctl (explain --window .*)$", PAGE, re.MULTILINE)
     assert app.start(shlex.split(command)) == 0
     assert capsys.readouterr().out == example(f"loopctl {command}")
+
+
+def test_the_page_lists_the_commands_of_a_chat(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"/help\n")))
+    assert app.start(["chat", "--model", "openai-chat:m"]) == 0
+    said = [line.strip() for line in capsys.readouterr().err.splitlines()]
+    listed = [line for line in section("A conversation").splitlines() if line.startswith("/")]
+    assert [line for line in said if line.startswith("/")] == listed
+    assert said[-1][1:] in section("A conversation")
 
 
 def test_the_page_names_the_defaults() -> None:
