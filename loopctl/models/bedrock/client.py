@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 from loopctl._clock import SYSTEM_CLOCK, Clock
 from loopctl._http import HttpResponse
 from loopctl.errors import ConfigError, InvalidResponseError
-from loopctl.models.bedrock.credentials import BEARER, CredentialChain, region_of_profile
+from loopctl.models.bedrock.credentials import BEARER, CredentialChain
 from loopctl.models.bedrock.facts import (
     SERVICE,
     base_id,
@@ -26,8 +26,11 @@ from loopctl.models.bedrock.stream import ConverseDecoder
 from loopctl.models.client import HttpRequest, ModelInfo, ModelRequest
 from loopctl.models.dialect import DialectClient, Reader, key_header
 from loopctl.models.limiter import RateLimiter
+from loopctl.models.providers import first_set
+from loopctl.replies import ModelResponse
 from loopctl.wire.eventstream import MEDIA_TYPE, EventFrame, EventFrameReader
 from loopctl.wire.sigv4 import AwsCredentials, sign
+from loopctl.wire.stream_events import StreamEvent
 
 if TYPE_CHECKING:
     from loopctl._http import HttpClient
@@ -47,7 +50,8 @@ class BedrockClient(DialectClient[EventFrame]):
     Bedrock's; else `credentials`; else what the environment, the shared files (`profile` names the
     one that counts) or botocore give, found when the first request is sent and again when they
     have ended. Where: `region`, else the region in `base_url` or in the model's ARN, else
-    `AWS_REGION`, `AWS_DEFAULT_REGION` or the profile's; `base_url` overrides the address.
+    `AWS_REGION`, `AWS_DEFAULT_REGION`, or the profile's, which is read with the first request:
+    `encode` needs one of the others before that. `base_url` overrides the address.
     `provider` is what errors and messages call it. `headers` ride on every request, and are
     signed. `context_window` overrides what is known of the model. `http_client`, an
     `httpx.AsyncClient`, is used as it is and stays yours to close. `clock` gives the time that
@@ -76,17 +80,13 @@ class BedrockClient(DialectClient[EventFrame]):
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         key = key_header(api_key)
-        self.region = _region(region, base_url, model, profile)
-        if not base_url:
-            if self.region is None:
-                raise ConfigError(
-                    "bedrock: no region; set the environment variable AWS_REGION or pass region="
-                )
+        self.region = _region(region, base_url, model)
+        if not base_url and self.region is not None:
             base_url = endpoint(self.region)
         super().__init__(
             model,
             provider=provider,
-            base_url=base_url.rstrip("/"),
+            base_url=base_url.rstrip("/") or _NOT_YET_KNOWN,
             headers=headers,
             secret={"authorization": f"Bearer {key}"} if key else None,
             context_window=context_window,
@@ -94,6 +94,7 @@ class BedrockClient(DialectClient[EventFrame]):
             max_connections=max_connections,
             limiter=limiter,
         )
+        self.base_url = base_url.rstrip("/")
         self._given = credentials
         self._named = profile is not None
         self._chain = CredentialChain(profile=profile, clock=clock)
@@ -115,11 +116,24 @@ class BedrockClient(DialectClient[EventFrame]):
             reply_tool=body.reply_tool,
         )
 
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """The whole reply at once."""
+        await self._locate()
+        return await super().complete(request)
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[StreamEvent]]:
+        """The reply as it comes; leaving the block closes the connection at once."""
+        await self._locate()
+        async with super().stream(request) as events:
+            yield events
+
     async def count_tokens(self, request: ModelRequest) -> int:
         """How many tokens the request's input has, by the server's own count; few models have it.
 
         It knows models by their own ids only, so the geography of an inference profile is left out.
         """
+        await self._locate()
         model = base_id(request.options.model or self.model)
         document = await self._ask(
             HttpRequest(
@@ -139,6 +153,7 @@ class BedrockClient(DialectClient[EventFrame]):
 
         Many of them are called by an inference profile, such as `us.` in front of their id.
         """
+        await self._locate()
         host = urlsplit(self.base_url).hostname or ""
         control = self.base_url
         if host.startswith("bedrock-runtime"):
@@ -161,7 +176,21 @@ class BedrockClient(DialectClient[EventFrame]):
         model = request.options.model or self.model
         return encode_body(request, model=model, facts=facts_for(model), provider=self.provider)
 
+    async def _locate(self) -> None:
+        """Ask the profile where Bedrock is, where nothing else has said it."""
+        if not self.base_url:
+            self.base_url = endpoint(await self._find_region())
+
+    async def _find_region(self) -> str:
+        if self.region is None:
+            self.region = _checked(await self._chain.region())
+        if self.region is None:
+            raise _no_region()
+        return self.region
+
     def _url(self, model: str, operation: str) -> str:
+        if not self.base_url:
+            raise _no_region()
         return f"{self.base_url}/model/{quote(model, safe='')}/{operation}"
 
     def _head(self, accept: str) -> dict[str, str]:
@@ -198,14 +227,9 @@ class BedrockClient(DialectClient[EventFrame]):
             if token and not self._named and request.url.startswith("https://"):
                 return {"authorization": f"Bearer {key_header(token)}"}
             credentials = await self._chain.find()
-        if self.region is None:
-            raise ConfigError(
-                f"bedrock: {self.base_url} tells no region to sign for; set the environment"
-                " variable AWS_REGION or pass region="
-            )
         return sign(
             credentials,
-            region=self.region,
+            region=await self._find_region(),
             service=SERVICE,
             now=self._clock.now(),
             method=request.method,
@@ -225,15 +249,21 @@ class BedrockClient(DialectClient[EventFrame]):
         return InvalidResponseError(text, provider=self.provider, model=self.model)
 
 
-def _region(given: str | None, base_url: str, model: str, profile: str | None) -> str | None:
-    region = (
-        given
-        or region_of(base_url)
-        or region_of(model)
-        or os.environ.get("AWS_REGION", "").strip()
-        or os.environ.get("AWS_DEFAULT_REGION", "").strip()
-        or region_of_profile(profile)
+_NOT_YET_KNOWN = "https://"
+
+
+def _no_region() -> ConfigError:
+    return ConfigError(
+        "bedrock: no region; set the environment variable AWS_REGION or pass region="
     )
+
+
+def _region(given: str | None, base_url: str, model: str) -> str | None:
+    found = given or region_of(base_url) or region_of(model)
+    return _checked(found or first_set(("AWS_REGION", "AWS_DEFAULT_REGION")))
+
+
+def _checked(region: str | None) -> str | None:
     if region and not is_region(region):
         raise ConfigError(f"region={region!r}: must be the name of a region, as us-east-1")
     return region or None

@@ -67,6 +67,10 @@ class CredentialChain:
             self._found, self._until = found, self._clock.now() + LIFE
             return found
 
+    async def region(self) -> str | None:
+        """The region that the config file names for the profile."""
+        return await self._threads.run(lambda: _region(self._profile))
+
     def forget(self) -> None:
         """Read everything again next time: the server refused what was found."""
         self._found = None
@@ -85,12 +89,12 @@ class CredentialChain:
         return locks.setdefault(self, anyio.Lock())
 
     def _read(self) -> AwsCredentials:
-        name = profile_name(self._profile)
+        name = _profile_name(self._profile)
         shared, config = _read_profiles(name)
         told = self._profile or next((os.environ[n] for n in _PROFILE if os.environ.get(n)), None)
         if told is not None and not shared and not config:
             raise ConfigError(
-                f"there is no profile {told!r} in {_shared_file()} or {config_file()}"
+                f"there is no profile {told!r} in {_shared_file()} or {_config_file()}"
             )
         found = None
         roles = any(field in profile for profile in (config, shared) for field in _ROLES)
@@ -133,19 +137,16 @@ class CredentialChain:
 _LOCKS: RunVar[WeakKeyDictionary[CredentialChain, anyio.Lock]] = RunVar("loopctl_bedrock")
 
 
-def profile_name(given: str | None) -> str:
-    """The profile that counts: the given one, the environment's, else `default`."""
+def _profile_name(given: str | None) -> str:
     named = (os.environ[name] for name in _PROFILE if os.environ.get(name))
     return given or next(named, "default")
 
 
-def region_of_profile(given: str | None) -> str | None:
-    """The region that the config file names for a profile."""
-    return _profiles(config_file(), config=True).get(profile_name(given), {}).get("region")
+def _region(given: str | None) -> str | None:
+    return _profiles(_config_file(), config=True).get(_profile_name(given), {}).get("region")
 
 
-def config_file() -> Path:
-    """Where the shared config file is."""
+def _config_file() -> Path:
     return _path("AWS_CONFIG_FILE", "~/.aws/config")
 
 
@@ -171,7 +172,7 @@ def _of_environment() -> AwsCredentials | None:
 def _read_profiles(name: str) -> tuple[_Profile, _Profile]:
     """The profile in the shared credentials file and in the config file, empty where it is not."""
     shared = _profiles(_shared_file(), config=False).get(name, {})
-    return shared, _profiles(config_file(), config=True).get(name, {})
+    return shared, _profiles(_config_file(), config=True).get(name, {})
 
 
 def _of_profile(profile: _Profile, name: str) -> AwsCredentials | None:
