@@ -56,3 +56,28 @@ def test_nothing_stays_open_afterwards(anyio_backend: str) -> None:
 
     for end in anyio.run(once):
         assert end.fileno() == -1
+
+
+async def test_an_interrupt_that_stopped_nothing_is_not_the_first_of_two(
+    anyio_backend: str,
+) -> None:
+    """ENG-19: what cleared a line does not make the next one exit at once."""
+    send, receive = anyio.create_memory_object_stream[str](3)
+    with send, receive, Interrupts(lambda: send.send_nowait("stop")) as interrupts:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGINT)
+            with anyio.fail_after(10):
+                await receive.receive()
+            interrupts.rearm()
+
+
+async def test_the_terminal_is_put_back_before_it_exits_at_once(
+    anyio_backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[object] = []
+    monkeypatch.setattr(os, "write", lambda fd, data: done.append(data))
+    monkeypatch.setattr(os, "_exit", lambda code: done.append(int(code)))
+    stopping = Interrupts(lambda: None, last_words=b"bye", restore=lambda: done.append("put back"))
+    with stopping:
+        stopping._vanish()
+    assert done == ["put back", b"bye", 130]
