@@ -21,11 +21,12 @@ from loopctl.models.anthropic.facts import (
     MAX_CACHE_MARKS,
     SAMPLING_VERSION,
 )
-from loopctl.models.anthropic.messages import lower, marked, parted, text_block
+from loopctl.models.anthropic.messages import lower, marked, text_block
 from loopctl.models.binding import RunningDigest
 from loopctl.models.claude import MAX_OPTIONAL, MAX_STRICT_TOOLS, MAX_UNIONS, Facts
 from loopctl.models.client import ModelRequest, ToolSchema
 from loopctl.models.closed_schema import Closed, closed_schema, open_schema
+from loopctl.models.turns import parted
 
 REPLY_TOOL = "structured_reply"
 """The tool whose arguments are the reply, where the model knows no schemas of replies."""
