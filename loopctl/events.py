@@ -3,28 +3,31 @@
 Their order in a run, with `*` for any number of times and `?` for at most once:
 
     RunStarted
-      ( SteeringDelivered?
-        pass?                                   at the threshold or the emergency line
-        ContributorFailed* MemoryFailed?
-        (TurnDeferred pass ContributorFailed*)?   then what rides is asked for again
+      ( boundary
         TurnStarted
           told*
-          (pass ContributorFailed* TurnStarted told*)?   a salvage: the same turn starts again
+          (boundary TurnStarted told*)*         the same turn starts again, see below
           ReplyReceived
           ToolCallRequested*                    all calls of the reply, in its order
           (ApprovalRequested | ApprovalSettled | ToolStarted | ToolProgress | ToolFinished)*
         TurnEnded )*
     RunEnded
 
+    boundary = SteeringDelivered? pass? failed* (TurnDeferred pass failed*)?
     pass = CompactionStarted (CompactionFinished | CompactionSkipped | CompactionFailed)
+    failed = ContributorFailed | MemoryFailed
     told = TextDelta | ThinkingDelta | AttemptReset | ModelSwitched
 
-For one call the events come in the order of that line; calls of one reply may interleave. At most
-one pass comes before the first `TurnStarted` of a turn. A run that fails or is cancelled breaks off
-anywhere, but a pass that started is told to have failed; `RunEnded` comes in any case, once.
-`AttachmentsChanged` may come anywhere, also between runs; so may a pass by hand. Deltas come only
-where somebody reads them: through `stream()`. An `AttemptReset` voids every delta of its turn, and
-so does a salvage.
+A turn starts again when its prompt was refused as too long, after the pass of a salvage; and when
+the client takes no schema for a typed answer, which is then asked for in words. At most one pass
+comes before the first `TurnStarted` of a turn: one at a line comes first of all, one of a deferral
+behind what failed, and then everything that rides is asked for again.
+
+For one call the events come in the order of that line; calls of one reply may interleave. A run
+that fails or is cancelled breaks off anywhere, but a pass that started is told to have failed;
+`RunEnded` comes in any case, once. `AttachmentsChanged` may come anywhere, also between runs; so
+may a pass by hand. Deltas come only where somebody reads them: through `stream()`. An
+`AttemptReset` voids every delta of its turn, and so does a new start.
 """
 
 from __future__ import annotations
@@ -61,7 +64,8 @@ class RunStarted(Event):
 class TurnStarted(Event):
     """A turn is about to call the model; `over_line` tokens over the line, 0 if none (CTX-31).
 
-    It comes a second time for a turn whose prompt was refused as too long (CTX-33).
+    It comes again for a turn whose prompt was refused as too long (CTX-33), or whose typed answer
+    has to be asked for in words.
     """
 
     over_line: int = 0

@@ -16,6 +16,7 @@ from loopctl import (
     Ask,
     BareLoop,
     CompactionAdvice,
+    FallbackChain,
     InMemoryStore,
     MemoryEntry,
     Message,
@@ -30,7 +31,7 @@ from loopctl import (
     hookimpl,
     tool,
 )
-from loopctl.errors import ContextOverflowError, LoopError, ServerError
+from loopctl.errors import ConfigError, ContextOverflowError, LoopError, ServerError
 from loopctl.events import KINDS, Event, ToolFinished
 from loopctl.messages import ThinkingPart
 from loopctl.replies import ModelResponse, StopReason
@@ -225,6 +226,23 @@ def second_time() -> Callable[[Sequence[Message]], Awaitable[Any]]:
     return shrinks
 
 
+def chained(*replies: Any) -> BareLoop:
+    """A session whose primary fails at once, and whose backup says the rest."""
+    first, *rest = replies
+    backup = ScriptedClient(*rest, model="backup")
+    chain = FallbackChain(
+        ScriptedClient(first), [backup], retry=RetryPolicy(retries=0), clock=FixedClock()
+    )
+    return BareLoop(chain, [work, report])
+
+
+def no_schema() -> ConfigError:
+    return ConfigError("RequestOptions.response_schema: this model takes none")
+
+
+TYPED = ("a typed answer sent back", "a client that takes no schema")
+
+
 def contributing(agent: BareLoop, *contributors: Any) -> BareLoop:
     for contributor in contributors:
         agent.add_contributor(contributor)
@@ -310,6 +328,15 @@ RUNS: dict[str, tuple[Callable[[], BareLoop], str]] = {
         "completed",
     ),
     "a denial": (lambda: session(call("work", size=1), "ok"), "completed"),
+    "a backup that serves": (
+        lambda: chained(ServerError("busy"), "done"),
+        "completed",
+    ),
+    "a typed answer sent back": (lambda: session("no number", "7"), "completed"),
+    "a client that takes no schema": (
+        lambda: contributing(session(no_schema(), call("work"), "7", memory=BrokenStore()), broken),
+        "completed",
+    ),
     "a failed attempt": (
         lambda: session(ServerError("busy"), "done", retry=RetryPolicy()),
         "completed",
@@ -395,12 +422,18 @@ RUNS: dict[str, tuple[Callable[[], BareLoop], str]] = {
 ENDS_EARLY = {"context_exceeded", "failed", "cancelled", "max_turns", "refused"}
 
 
-async def told(agent: BareLoop, listening: Plugin | None = None) -> list[Event]:
+def _output(kind: str) -> type[Any]:
+    return int if kind in TYPED else str
+
+
+async def told(
+    agent: BareLoop, listening: Plugin | None = None, *, output: type[Any] = str
+) -> list[Event]:
     """What a reader of the stream is told; `listening` is a plugin beside."""
     agent.add_plugin(listening or Plugin())
     heard: list[Event] = []
     try:
-        async with agent.stream("go", RunConfig(max_turns=3)) as stream:
+        async with agent.stream("go", RunConfig(max_turns=3), output=output) as stream:
             async for event in stream:
                 heard.append(event)
     except LoopError:
@@ -413,7 +446,7 @@ async def test_the_events_of_a_run_come_in_the_drawn_order(kind: str) -> None:
     """ENG-24, CTX-31, CTX-33: for the reader of a stream and for a plugin that listens."""
     make, ending = RUNS[kind]
     agent, listening = make(), Plugin()
-    heard = await told(agent, listening)
+    heard = await told(agent, listening, output=_output(kind))
     assert agent.runs[-1].ending == ending
     letters = DRAWING.letters(heard)
     assert DRAWING.broken.fullmatch(letters), [type(event).__name__ for event in heard]
@@ -457,5 +490,7 @@ def _each_call_in_order(heard: list[Event]) -> None:
 
 async def test_every_kind_of_event_is_told_in_one_of_these_runs() -> None:
     """ENG-24: but for those that nothing tells yet."""
-    kinds = {type(event).__name__ for make, _ in RUNS.values() for event in await told(make())}
-    assert set(KINDS) - kinds == {"ModelSwitched", "LoopSuspected", "BudgetWarning"}
+    kinds: set[str] = set()
+    for kind, (make, _) in RUNS.items():
+        kinds |= {type(event).__name__ for event in await told(make(), output=_output(kind))}
+    assert set(KINDS) - kinds == {"LoopSuspected", "BudgetWarning"}

@@ -22,12 +22,15 @@ from loopctl import (
     RatioTokenCounter,
     SessionConfig,
     hookimpl,
+    tool,
 )
 from loopctl.context.recall import PREAMBLE
 from loopctl.errors import ContextOverflowError
 from loopctl.events import CompactionFinished, CompactionStarted, Event, TurnDeferred, TurnStarted
+from loopctl.messages import ToolCallPart
+from loopctl.models.client import ModelRequest
 from loopctl.replies import ModelResponse
-from loopctl.testing import ScriptedClient
+from loopctl.testing import ScriptedClient, call
 from loopctl.usage import Usage
 
 pytestmark = pytest.mark.anyio
@@ -117,6 +120,27 @@ async def test_a_larger_refusal_does_not_widen_the_window_again() -> None:
     agent.replace_history(history(2))
     await agent.run("on")
     assert [ctx.window for ctx in compactor.asked] == [5_002 * 95 // 100] * 2
+
+
+async def test_a_window_that_the_client_learns_in_the_run_counts_from_the_next_turn() -> None:
+    """CTX-30: what the client knows of its model now."""
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        return "done"
+
+    def learns(request: ModelRequest) -> ToolCallPart:
+        client.context_window = 4_000
+        return call("work")
+
+    client = ScriptedClient(learns, "done", context_window=8_000)
+    compactor = Keeps()
+    agent = BareLoop(
+        client, [work], counter=CHARS, retry=None, history=history(3), compactor=compactor
+    )
+    await agent.run("i" * 600)
+    assert [(ctx.window, ctx.turn) for ctx in compactor.asked] == [(4_000, 1)]
 
 
 async def test_one_counter_and_one_calibration_serve_the_driver_and_the_compactor() -> None:

@@ -969,6 +969,15 @@ async def test_a_manual_pass_that_is_cancelled_leaves_the_session_as_it_was() ->
     assert (await agent.run("go")).output == "done"
 
 
+async def test_a_manual_pass_makes_no_finished_run_unfinished() -> None:
+    """CMP-7: also where a silent answer left the user's message last."""
+    agent = session(ScriptedClient(""), history=history(6))
+    await agent.run("go")
+    assert agent.history[-1].text == "go"
+    assert (await agent.compact()).changed
+    assert not agent.unfinished
+
+
 async def test_a_manual_pass_keeps_what_an_unfinished_run_asked() -> None:
     """CMP-7, CMP-9: `run(None)` goes on afterwards."""
 
@@ -977,8 +986,8 @@ async def test_a_manual_pass_keeps_what_an_unfinished_run_asked() -> None:
         """Work."""
         return "r" * 1_000
 
-    client = ScriptedClient(call("work"), ServerError("broken"), "done")
-    agent = session(client, work, history=history(4))
+    client = ScriptedClient(*[call("work")] * 3, ServerError("broken"), "done")
+    agent = session(client, work, history=history(2))
     with pytest.raises(ServerError):
         await agent.run("the input")
     assert (await agent.compact()).changed
