@@ -152,6 +152,20 @@ async def test_a_call_can_be_forced(native_server: LocalServer, choice: str) -> 
         assert (await client.complete(request)).message.calls
 
 
+async def test_a_tool_may_leave_the_type_of_a_property_open(native_server: LocalServer) -> None:
+    """MOD-25: an enum, a union and a list of types; the template shows a word for them."""
+    properties = {
+        "one": {"enum": ["a", "b"]},
+        "two": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+        "three": {"type": ["string", "null"]},
+    }
+    shape = {"type": "object", "properties": properties, "required": list(properties)}
+    pick = ToolSchema(name="pick", description="Pick.", input_schema=shape)
+    request = ModelRequest(messages=(Message.user("Pick a."),), tools=(pick,), options=SHORT)
+    async with local() as client:
+        assert (await client.complete(request)).stop_reason is StopReason.LENGTH
+
+
 async def test_calls_can_be_forbidden(native_server: LocalServer) -> None:
     options = RequestOptions(tool_choice="none", max_output_tokens=4)
     async with local() as client:
