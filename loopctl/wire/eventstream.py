@@ -36,6 +36,7 @@ _NUMBERS = {
     8: struct.Struct("!q"),
 }
 _BYTES, _TEXT, _UUID = 6, 7, 9
+_KEPT_HEADERS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class EventFrameReader:
         self._data = bytearray()
         self._wanted = _PRELUDE.size  # how much must be there before it is looked at again
         self._fault: ModelError | None = None
+        self._known: dict[bytes, Mapping[str, HeaderValue]] = {}  # most frames begin alike
 
     def feed(self, data: bytes) -> list[EventFrame]:
         """The frames that `data` completes."""
@@ -107,7 +109,7 @@ class EventFrameReader:
                 if length - at < total:
                     self._wanted = total
                     break
-                frames.append(_frame(view, at, total, headers))
+                frames.append(self._frame(view, at, total, headers))
                 at += total
         except ModelError as fault:
             self._fault = fault
@@ -126,13 +128,18 @@ class EventFrameReader:
         if payload > self._max_payload:
             raise InvalidResponseError(f"a payload is longer than {self._max_payload} bytes")
 
-
-def _frame(view: bytes, at: int, total: int, headers: int) -> EventFrame:
-    end = at + total - _CRC.size
-    if crc32(view[at:end]) != _CRC.unpack_from(view, end)[0]:
-        raise InvalidResponseError("a damaged frame: its checksum is wrong")
-    begin = at + _PRELUDE.size + headers
-    return EventFrame(_headers(view[at + _PRELUDE.size : begin]), view[begin:end])
+    def _frame(self, view: bytes, at: int, total: int, headers: int) -> EventFrame:
+        end = at + total - _CRC.size
+        if crc32(view[at:end]) != _CRC.unpack_from(view, end)[0]:
+            raise InvalidResponseError("a damaged frame: its checksum is wrong")
+        begin = at + _PRELUDE.size + headers
+        raw = view[at + _PRELUDE.size : begin]
+        known = self._known.get(raw)
+        if known is None:
+            known = _headers(raw)
+            if len(self._known) < _KEPT_HEADERS:
+                self._known[raw] = known
+        return EventFrame(known, view[begin:end])
 
 
 def _headers(data: bytes) -> dict[str, HeaderValue]:

@@ -1,8 +1,7 @@
 """Messages as the Converse API wants them (MOD-20, MOD-22, MOD-23, MOD-26, CTX-8).
 
-Each message is turned into blocks of bytes once and keeps them in its `memo`. What depends on its
-neighbours (which roles may meet, where cache points stand, whether reasoning is still behind what
-it answered) is settled over those.
+How a conversation is read, and read on from where the last request ended, stands in
+`loopctl.models.turns`; here is what its blocks look like.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loopctl import _json
@@ -26,7 +24,7 @@ from loopctl.messages import (
 )
 from loopctl.models.bedrock.facts import IMAGE_FORMATS, Facts
 from loopctl.models.binding import RunningDigest
-from loopctl.models.claude import LOOKBACK
+from loopctl.models.turns import Entry, Turns, element, made, system_text
 
 NO_OUTPUT = "(no output)"
 """What stands for a tool result without content."""
@@ -44,24 +42,8 @@ _MAGIC = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One message of the body: its blocks, those of tool results apart, and all of it as bytes."""
-
-    role: str
-    results: tuple[bytes, ...]
-    blocks: tuple[bytes, ...]
-    whole: bytes
-    ids: tuple[str, ...] = ()  # of the calls
-
-    @property
-    def size(self) -> int:
-        """How many blocks there are."""
-        return len(self.results) + len(self.blocks)
-
-
-# Where a message keeps its entry, by whether results may be marked as failed.
-_KEYS = {True: object(), False: object()}
+# Where a message keeps its entry, by whether results may be marked as failed, and have company.
+_KEYS = {(status, beside): object() for status in (True, False) for beside in (True, False)}
 
 
 def text_block(text: str) -> bytes:
@@ -69,140 +51,33 @@ def text_block(text: str) -> bytes:
     return _json.wire({"text": text})
 
 
-def parted(
-    messages: tuple[Message, ...], head: int, tail: int
-) -> tuple[list[str], Sequence[Message], int]:
-    """The system texts in front, the other messages, and how many of those are stable.
+class ConverseTurns(Turns):
+    """How this API's messages are written for a model; `digest` goes on with what they send."""
 
-    System messages at the head belong to the system field (CTX-8), and so do those with which a
-    conversation begins. What is behind the stable messages rides this one request.
-    """
-    end = len(messages) - tail
-    begin = head
-    while begin < end and messages[begin].role is Role.SYSTEM:
-        begin += 1
-    if not begin:
-        return [], messages, end
-    systems = [message for message in messages[:begin] if message.role is Role.SYSTEM]
-    texts = [text for message in systems if (text := _system_text(message))]
-    others = [message for message in messages[:head] if message.role is not Role.SYSTEM]
-    rest = [*others, *messages[begin:]]
-    return texts, rest, len(rest) - tail
+    BEGIN = made("user", [], [text_block("(the conversation goes on)")])
+    GO_ON = made("user", [], [text_block("Continue.")])
 
+    def __init__(
+        self, *, provider: str, model: str, facts: Facts, digest: RunningDigest | None
+    ) -> None:
+        key = _KEYS[facts.status, facts.beside_results]
+        super().__init__(key=key, provider=provider, model=model, digest=digest)
+        self._facts = facts
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lowering:
-    """How the messages of one request are sent to one model.
-
-    `digest`, where reasoning is bound, goes on with what they send.
-    """
-
-    provider: str
-    model: str
-    facts: Facts
-    digest: RunningDigest | None
-
-    def lower(self, messages: Sequence[Message], stable: int, points: int) -> list[bytes]:
-        """The elements of `messages`, at most `points` cache points in them.
-
-        One stands behind the last of the first `stable` messages. If too many blocks came since
-        the last request for the server to find its entry, one stands at the end of that request.
-        """
-        entries, anchor = self._entries(messages, stable)
-        marked = _marked(entries, anchor)[:points]
-        if entries[-1].role == "assistant":
-            entries.append(_GO_ON)
-            self._say(_GO_ON)
-        fragments: list[bytes] = []
-        begin, count = 0, len(entries)
-        while begin < count:
-            role, end = entries[begin].role, begin + 1
-            while end < count and entries[end].role == role:
-                end += 1
-            here = [place - begin for place in marked if begin <= place < end]
-            group = entries[begin:end]
-            if len(group) == 1 and not here and not self._apart(group):
-                fragments.append(group[0].whole)
-            else:
-                fragments += self._merged(group, here)
-            begin = end
-        return fragments
-
-    def _entries(self, messages: Sequence[Message], stable: int) -> tuple[list[Entry], int]:
-        """The entries of all messages, and how many of them are stable."""
-        entries: list[Entry] = []
-        anchor: int | None = None
-        seen: set[str] = set()
-        renamed: Mapping[str, str] = {}
-        key = _KEYS[self.facts.status]
-        for index, message in enumerate(messages):
-            if index == stable:
-                anchor = len(entries)
-            entry: Entry | None = message.memo.get(key)
-            kept: tuple[bool, ...] = ()
-            if entry is None:
-                entry, kept = self._kept_entry(message, key)
-            if entry.role == "assistant":
-                renamed = {}
-                if entry.ids:
-                    if not seen.isdisjoint(entry.ids):
-                        taken = len(seen)
-                        renamed = {id: f"{id[:40]}_{taken + n}" for n, id in enumerate(entry.ids)}
-                        entry = self._entry(message, kept, renamed)
-                    seen.update(entry.ids)
-            elif renamed and entry.results:
-                entry = self._entry(message, (), renamed)
-            if not entry.whole:
-                continue
-            if not entries and entry.role == "assistant":
-                entries.append(_BEGIN)
-                self._say(_BEGIN)
-            entries.append(entry)
-            if self.digest is not None:
-                self.digest.add(message, entry.whole)
-        if anchor is None:
-            anchor = len(entries)
-        return entries or [_BEGIN], anchor
-
-    def _say(self, entry: Entry) -> None:
-        if self.digest is not None:
-            self.digest.add_bytes(entry.whole)
-
-    def _kept_entry(self, message: Message, key: object) -> tuple[Entry, tuple[bool, ...]]:
-        """The entry of a message, and which of its thinking parts are in it."""
-        thinking = [part for part in message.parts if isinstance(part, ThinkingPart)]
-        kept = tuple([self._stays(part) for part in thinking])
-        place = (key, kept) if kept else key
-        entry: Entry | None = message.memo.get(place)
-        if entry is None:
-            entry = message.memo[place] = self._entry(message, kept, {})
-        return entry, kept
-
-    def _stays(self, part: ThinkingPart) -> bool:
-        """Whether the server accepts a thinking part back: its own, signed, where it belongs."""
-        if part.provider != self.provider or not part.signature:
-            return False
-        if part.model is not None and part.model != self.model:
-            return False
-        return self.digest is None or self.digest.holds(part, self.model)
-
-    def _entry(self, message: Message, kept: tuple[bool, ...], renamed: Mapping[str, str]) -> Entry:
+    def entry(self, message: Message, kept: tuple[bool, ...], renamed: Mapping[str, str]) -> Entry:
+        """One message as blocks."""
         if message.role is Role.ASSISTANT:
             return _assistant(message, kept, renamed)
         if message.role is Role.SYSTEM:
-            text = _system_text(message)
+            text = system_text(message)
             # CTX-8: few models know a system role in the middle, so a labelled user's text says it.
-            return _made("user", [], [text_block(f"[system note]\n{text}")] if text else [])
-        return _user(message, renamed, self.facts.status)
+            return made("user", [], [text_block(f"[system note]\n{text}")] if text else [])
+        return _user(message, renamed, self._facts.status)
 
-    def _apart(self, entries: Sequence[Entry]) -> bool:
-        """Whether what the user says must not stand beside tool results."""
-        if self.facts.beside_results:
-            return False
-        return any(e.results for e in entries) and any(e.blocks for e in entries)
-
-    def _merged(self, entries: Sequence[Entry], marked: Sequence[int]) -> list[bytes]:
-        """Neighbours of one role as one message: all results first, then everything else (C1)."""
+    def joined(self, entries: Sequence[Entry], marked: Sequence[int]) -> bytes:
+        """All results first, then everything else (C1); apart, where they must be alone."""
+        if len(entries) == 1 and not marked and not (entries[0].results and self._alone):
+            return entries[0].whole
         results: list[bytes] = []
         blocks: list[bytes] = []
         for place, entry in enumerate(entries):
@@ -211,38 +86,14 @@ class Lowering:
             if place in marked:
                 (blocks or results).append(CACHE_POINT)
         role = entries[0].role
-        if self._apart(entries):
-            return [_whole(role, results), _OK, _whole(role, blocks)]
-        return [_whole(role, results + blocks)]
+        if results and blocks and self._alone:
+            return b",".join([element(role, results), _OK, element(role, blocks)])
+        return element(role, results + blocks)
 
-
-def _marked(entries: Sequence[Entry], stable: int) -> list[int]:
-    """The places where cache points are of use, the most useful first."""
-    if not stable:
-        return []
-    last = at = stable - 1
-    blocks = entries[at].size
-    while at > 0 and entries[at].role != "assistant":
-        at -= 1
-        blocks += entries[at].size
-    return [last, at - 1] if at > 0 and blocks >= LOOKBACK else [last]
-
-
-def _made(
-    role: str, results: Sequence[bytes], blocks: Sequence[bytes], ids: Iterable[str] = ()
-) -> Entry:
-    return Entry(role, tuple(results), tuple(blocks), _whole(role, [*results, *blocks]), tuple(ids))
-
-
-def _whole(role: str, blocks: Sequence[bytes]) -> bytes:
-    if not blocks:
-        return b""
-    return b'{"role":"%s","content":[%s]}' % (role.encode(), b",".join(blocks))
-
-
-def _system_text(message: Message) -> str:
-    texts = [part.text for part in message.parts if isinstance(part, TextPart)]
-    return "\n\n".join(text for text in texts if text.strip())
+    @property
+    def _alone(self) -> bool:
+        """Whether what the user says must not stand beside tool results."""
+        return not self._facts.beside_results
 
 
 def _user(message: Message, renamed: Mapping[str, str], status: bool) -> Entry:
@@ -259,7 +110,7 @@ def _user(message: Message, renamed: Mapping[str, str], status: bool) -> Entry:
             blocks.append(_json.wire(_image(part)))
         elif isinstance(part, TextPart) and part.text.strip():
             blocks.append(text_block(part.text))
-    return _made("user", results, blocks)
+    return made("user", results, blocks)
 
 
 def _result(part: ToolResultPart, renamed: Mapping[str, str], status: bool) -> dict[str, Any]:
@@ -317,7 +168,7 @@ def _assistant(message: Message, kept: tuple[bool, ...], renamed: Mapping[str, s
             blocks.append(text_block(part.text))
     while blocks and blocks[-1].startswith(_REASONING):
         blocks.pop()  # no message may end with reasoning
-    return _made("assistant", [], blocks, ids)
+    return made("assistant", [], blocks, ids)
 
 
 def _reasoning(part: ThinkingPart) -> bytes:
@@ -348,6 +199,4 @@ def call_id(id: str) -> str:
     return f"tooluse_{hashlib.sha256(id.encode(errors='replace')).hexdigest()[:24]}"
 
 
-_BEGIN = _made("user", [], [text_block("(the conversation goes on)")])
-_GO_ON = _made("user", [], [text_block("Continue.")])
-_OK = _whole("assistant", [text_block("OK.")])
+_OK = element("assistant", [text_block("OK.")])

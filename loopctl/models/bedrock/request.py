@@ -18,11 +18,12 @@ from loopctl.config import RequestOptions
 from loopctl.errors import ConfigError
 from loopctl.messages import Message
 from loopctl.models.bedrock.facts import MAX_CACHE_POINTS, Facts
-from loopctl.models.bedrock.messages import CACHE_POINT, Lowering, parted, text_block, tool_name
+from loopctl.models.bedrock.messages import CACHE_POINT, ConverseTurns, text_block, tool_name
 from loopctl.models.binding import RunningDigest
 from loopctl.models.claude import MAX_OPTIONAL, MAX_STRICT_TOOLS, MAX_UNIONS
 from loopctl.models.client import ModelRequest, ToolSchema
 from loopctl.models.closed_schema import Closed, closed_schema, open_schema
+from loopctl.models.turns import parted
 
 REPLY_TOOL = "structured_reply"
 """The tool whose arguments are the reply, where the model knows no schemas of replies."""
@@ -67,7 +68,7 @@ def encode_body(request: ModelRequest, *, model: str, facts: Facts, provider: st
     tools = [] if told.without_tools else told.tools or _of_history(request.messages)
     fields = _merged(told.fields, extra)
     points = _Points(extra, facts)
-    texts, messages, stable = parted(request.messages, request.head, request.tail)
+    texts, messages, head = parted(request.messages, request.head, request.tail)
     prompt = request.system if request.system and request.system.strip() else None
     points.plan(has_tools=bool(tools), has_system=prompt is not None)
     system = [text_block(prompt)] if prompt else []
@@ -76,9 +77,9 @@ def encode_body(request: ModelRequest, *, model: str, facts: Facts, provider: st
     if facts.claude is not None and facts.claude.bound:
         replaced = {n: extra[n] for n in ("system", "toolConfig", "messages") if n in extra}
         digest = RunningDigest([*system, b"", *tools, b"", _wire(replaced)])
-    lowering = Lowering(provider=provider, model=model, facts=facts, digest=digest)
+    turns = ConverseTurns(provider=provider, model=model, facts=facts, digest=digest)
     pieces: dict[str, list[bytes]] = {}
-    elements = lowering.lower(messages, stable, points.messages)
+    elements = turns.lower(messages, head, request.tail, points.messages)
     if points.system:
         system.insert(1, CACHE_POINT)
     if points.tools:
@@ -86,7 +87,7 @@ def encode_body(request: ModelRequest, *, model: str, facts: Facts, provider: st
     config = fields.pop("toolConfig", {})
     for name, listed in (("system", system), ("messages", elements)):
         if listed:
-            pieces[name] = [b"[", b",".join(listed), b"]"]
+            pieces[name] = _array(listed)
     if tools or config:
         pieces["toolConfig"] = [_tool_config(tools, config)]
     pieces |= {name: [_wire(value)] for name, value in fields.items()}
@@ -99,6 +100,14 @@ def encode_body(request: ModelRequest, *, model: str, facts: Facts, provider: st
 
 def _wire(value: Any) -> bytes:
     return _json.wire(_json.to_plain(value))
+
+
+def _array(elements: list[bytes]) -> list[bytes]:
+    """The pieces of a JSON array."""
+    pieces = [b","] * (2 * len(elements) + 1)
+    pieces[1::2] = elements
+    pieces[0], pieces[-1] = b"[", b"]"
+    return pieces
 
 
 def _object(fields: Mapping[str, list[bytes]]) -> bytes:

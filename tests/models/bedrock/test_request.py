@@ -28,6 +28,7 @@ from loopctl.messages import (
 )
 from loopctl.models.bedrock import BedrockClient
 from loopctl.models.bedrock.facts import MODELS, VENDORS, base_id, facts_for
+from loopctl.models.bedrock.messages import ConverseTurns
 from loopctl.models.bedrock.request import REPLY_TOOL, encode_body
 from loopctl.models.bedrock.stream import REASONING
 from loopctl.models.claude import MODELS as CLAUDES
@@ -609,21 +610,22 @@ def test_any_conversation_validates(
     assert b"\\ud8" not in request.body
 
 
-def test_a_message_is_written_once() -> None:
-    """MOD-23: for the same model; a point in the next request does not change it."""
-    thought = Message.assistant(thinking(), "a")
-    messages = (Q, thought, Message.user("b"))
-    request = ModelRequest(messages=messages)
-    facts = facts_for(CLAUDE)
-    first = encode_body(request, model=CLAUDE, facts=facts, provider="bedrock")
-    memos = [dict(message.memo) for message in messages]
-    longer = ModelRequest(messages=(*messages, Message.assistant("c"), Message.user("d")))
-    second = encode_body(longer, model=CLAUDE, facts=facts, provider="bedrock")
-    assert [dict(message.memo) for message in messages] == memos
-    begins = b"".join(second.fields["messages"])
-    assert unmarked(json.loads(begins))[:3] == unmarked(
-        json.loads(b"".join(first.fields["messages"]))
-    )
+def test_a_message_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MOD-23: the next request writes what is new; a point that stood in the last one is gone."""
+    written: list[Message] = []
+    real = ConverseTurns.entry
+
+    def noted(self: ConverseTurns, message: Message, *rest: Any) -> Any:
+        written.append(message)
+        return real(self, message, *rest)
+
+    monkeypatch.setattr(ConverseTurns, "entry", noted)
+    messages = (Message.user("q"), Message.assistant(thinking(), "a"), Message.user("b"))
+    first = sent(*messages)
+    new = (Message.assistant("c"), Message.user("d"))
+    assert sent(*messages, *new)[:3] == first
+    assert written == [*messages, *new]
+    assert points(body(*messages, *new)["messages"]) == 1
 
 
 def test_what_counts_tokens_is_what_is_sent() -> None:
