@@ -187,6 +187,10 @@ class ConverseDecoder:
         index = document.get("contentBlockIndex")
         if type(index) is not int:
             index = self._last + 1
+        if start.keys() <= {"text", REASONING}:  # its first delta says what it is
+            self._blocks.pop(index, None)
+            self._last = index
+            return
         used = _mapping(start.get("toolUse"))
         if not used or used.get("type") == "server_tool_use":
             self._begin(index, _OTHER)

@@ -241,6 +241,23 @@ def test_blocks_need_no_start_and_may_lack_their_index() -> None:
     )
 
 
+def test_a_start_that_does_not_say_of_what_opens_nothing() -> None:
+    """B9: the block is what its first delta says; an image's text stays with the image."""
+    response = read(
+        START,
+        ("contentBlockStart", {"contentBlockIndex": 0, "start": {REASONING: {}}}),
+        delta(0, reasoningContent={"text": "hm", "signature": "S"}),
+        stopped(0),
+        ("contentBlockStart", {"contentBlockIndex": 1, "start": {}}),
+        delta(1, text="Hello"),
+        stopped(1),
+        ("contentBlockStart", {"contentBlockIndex": 2, "start": {"image": {"format": "png"}}}),
+        delta(2, text="not said"),
+        *ending(),
+    )
+    assert response.message == Message.assistant(thinking("hm", "S"), "Hello")
+
+
 def test_calls_may_share_an_index() -> None:
     """B9: a new start is a new call."""
     response = read(
