@@ -133,6 +133,16 @@ def test_an_unfinished_line_goes_on_where_it_was() -> None:
     assert "".join(grid.rows[1:]) == "think."
 
 
+def test_a_full_row_goes_on_in_the_next_one_however_often_keys_come() -> None:
+    grid, screen = terminal()
+    say(screen, "x" * WIDTH)
+    for cursor in range(4):
+        screen.under(View("abc", cursor))
+    screen.under(None)
+    say(screen, "more")
+    assert grid.rows[:2] == ["x" * WIDTH, "more"]
+
+
 def test_closing_takes_the_typed_line_away() -> None:
     grid, screen = terminal()
     screen.under(View("typed", 5))

@@ -326,6 +326,39 @@ def test_an_input_that_was_not_taken_is_in_the_prompt_again(
     assert talk.wait() == 0
 
 
+def test_an_input_that_the_conversation_holds_is_not(server: ThreadedByteServer, talk: Any) -> None:
+    """ENG-18: after a complete turn the run's coherent part stays."""
+    error = {"error": {"message": "no such model", "type": "invalid_request_error"}}
+    server.play(
+        chat_reply(call("read_text_file", path="notes.txt")), respond_json(error, status=404)
+    )
+    talk.type("what is it?\r")
+    talk.then("no such model")
+    talk.then(PROMPT)
+    talk.type("\x04")
+    assert talk.wait() == 0
+
+
+def test_a_command_that_began_while_a_run_worked_is_done_to_its_end(
+    server: ThreadedByteServer, talk: Any, folder: Path
+) -> None:
+    os.mkfifo(folder / "pipe")
+    stall = stalled(server, "The answer is 42.")
+    talk.type("go\r")
+    talk.then("The an")
+    talk.type("/attach pipe\r")
+    with (folder / "pipe").open("wb") as pipe:  # from here on it is being read
+        stall.release()
+        talk.then("s 42.")
+        talk.then("preparing the next step")
+        talk.then("\x1b[2K")  # the run has ended
+        pipe.write(b"late")
+    talk.then("pinned file:pipe")
+    talk.then(PROMPT)
+    talk.type("\x04")
+    assert talk.wait() == 0
+
+
 def test_an_input_that_does_not_fit_is_in_the_prompt_again(
     server: ThreadedByteServer, talk: Any
 ) -> None:

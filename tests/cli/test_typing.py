@@ -58,6 +58,7 @@ def test_a_typed_line_steers_the_run(server: ThreadedByteServer, launch: Any) ->
     command.wait_for(">> say hello too")
     assert command.wait() == 0
     assert said_last(server, 1) == {"role": "user", "content": "say hello too"}
+    assert "not delivered" not in command.out
     assert command.out.index(">> say hello too") < command.out.index("And hello.")
     assert command.modes == command.modes_before
 
