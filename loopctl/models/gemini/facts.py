@@ -90,14 +90,12 @@ MODELS: Mapping[str, ModelFacts] = {
 }
 """By the beginning of the name."""
 
-_LONGEST_FIRST = sorted(MODELS, key=len, reverse=True)
-
 
 def facts_for(model: str) -> ModelFacts:
     """What is known of a model; its name may stand in a path, as in `models/gemini-4-argon`."""
     name = model.rpartition("/")[2]
-    known = next((known for known in _LONGEST_FIRST if name.startswith(known)), None)
-    return _NEWEST if known is None else MODELS[known]
+    known = max((known for known in MODELS if name.startswith(known)), key=len, default="")
+    return MODELS.get(known, _NEWEST)
 
 
 def generation(model: str | None) -> str | None:

@@ -8,7 +8,6 @@ in order on the way out.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,7 +34,6 @@ MISSING = "(there is no result)"
 """What stands for a result that the conversation lacks."""
 
 _MODEL = b',{"role":"model","parts":['
-_IN_A_ROW = re.compile(r"m(?= *m)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +192,9 @@ def _disorderly(
     A stretch is what the model says in a row with all that follows until it speaks again.
     """
     pairs = enumerate(zip(((), *calls), (*results, ()), strict=True))
-    wrong = {at - 1 for at, (asked, answered) in pairs if asked != answered}
-    wrong |= {found.start() for found in _IN_A_ROW.finditer(shape)}
+    wrong = [at - 1 for at, (asked, answered) in pairs if asked != answered]
     last = len(shape)
-    for at in sorted(wrong, reverse=True):
+    for at in reversed(wrong):
         if at < last:
             spoke = shape.rfind("m", 0, at + 1) + 1
             start = len(shape[:spoke].rstrip("m "))

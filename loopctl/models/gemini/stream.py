@@ -196,7 +196,7 @@ class GeminiDecoder:
             candidate = _mapping(candidate)
             if not candidate.get("index"):  # others were not asked for
                 self._candidate(candidate, events)
-        if blocked and not self._finish:
+        if blocked:
             self.done = True
             said = _word(feedback.get("blockReasonMessage"))
             refusal = said or f"the prompt was blocked: {blocked}"

@@ -279,7 +279,8 @@ async def test_the_list_of_models_reveals_the_window(nothing_left: None) -> None
     own = {"name": f"models/{MODEL}", "inputTokenLimit": 99, "outputTokenLimit": 9}
     other = {"name": "models/e", "supportedGenerationMethods": ["embedContent"]}
     tuned = {"name": "tunedModels/t", "supportedGenerationMethods": ["generateContent"]}
-    pages = [{"models": [own, other], "nextPageToken": "p/2"}, {"models": [tuned]}, {}]
+    again = {"models": [tuned], "nextPageToken": "p/2"}  # a page that names itself is the last
+    pages = [{"models": [own, other], "nextPageToken": "p/2"}, again, {}]
     scripts = map(respond_json, pages)
     async with ByteServer(*scripts) as server, client(server, api_key="k") as gemini:
         assert gemini.context_window == 1_048_576

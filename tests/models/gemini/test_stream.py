@@ -191,6 +191,7 @@ def test_a_finish_reason_in_the_middle_ends_nothing() -> None:
     """B17: older models say STOP with every chunk."""
     response = read(chunk({"text": "Hel"}, finish="STOP"), chunk({"text": "lo"}, finish="STOP"))
     assert response.message.text == "Hello"
+    assert read(chunk({"text": "Hel"}, finish="STOP"), chunk({"text": "lo"})) == response
 
 
 def test_usage_is_a_snapshot_in_each_chunk() -> None:
@@ -340,7 +341,9 @@ def test_an_error_may_stand_between_the_events_as_bare_text(
     said = json.dumps(document, indent=indent) + ending
     for before in ([], [chunk({"text": "Hel"})]):
         stream = b"".join(sse(each) for each in before) + said.encode()
+        uncut = list(frames(stream, []))
         for cut in range(len(stream)):
+            assert list(frames(stream, [cut])) == uncut
             with pytest.raises(kind):
                 read(*frames(stream, [cut]))
 
