@@ -60,9 +60,9 @@ def loopctl() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the run's events as JSON lines.")
 @click.pass_obj
 def run(client_for: ClientFor | None, task: str, as_json: bool, asked: Asked) -> None:
-    """Do TASK and print the answer; with - as TASK, read it from standard input.
+    """Do TASK and print the answer.
 
-    The model may read text files below the current folder. What you type on the terminal while
+    With - as TASK it is read from standard input. The model may read text files below the current folder. What you type on the terminal while
     it works is said to it. Ctrl-C stops the run and says where it was; a second Ctrl-C exits at
     once.
     """
@@ -89,9 +89,9 @@ def run(client_for: ClientFor | None, task: str, as_json: bool, asked: Asked) ->
 def explain_task(
     client_for: ClientFor | None, task: str, as_json: bool, as_request: bool, asked: Asked
 ) -> None:
-    """Show what the first request of TASK would hold; with - as TASK, read it.
+    """Show what the first request of TASK would hold.
 
-    Each part with where it comes from and what it costs, and where the whole stands in the
+    With - as TASK it is read from standard input. Each part with where it comes from and what it costs, and where the whole stands in the
     model's window. Plugins are asked as for a run; no model is called and no key is needed.
     """
     if as_json and as_request:
@@ -117,9 +117,9 @@ def explain_task(
 @shaping
 @click.pass_obj
 def chat(client_for: ClientFor | None, asked: Asked) -> int:
-    """Talk with a model: one session, input after input; /help lists what else can be done.
+    """Talk with a model, input after input.
 
-    What you type while it works is said to it. Ctrl-C stops a run, and leaves at an empty prompt.
+    One session; /help lists what can be done beside talking. What you type while it works is said to it. Ctrl-C stops a run, and leaves at an empty prompt.
     From a pipe each line is an input.
     """
     out, err = sys.stdout, sys.stderr
@@ -139,7 +139,7 @@ def chat(client_for: ClientFor | None, asked: Asked) -> int:
 
 @loopctl.command("plugins")
 def list_plugins() -> None:
-    """List the installed plugins, and what is wrong with those that are broken."""
+    """List the installed plugins, and what is wrong with them."""
     with contextlib.redirect_stdout(sys.stderr):
         found, _ = with_commands(plugins.found(), loopctl.commands)
     if not found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
@@ -14,10 +15,11 @@ import pytest
 
 from loopctl.cli import models
 from loopctl.cli.app import start
-from loopctl.cli.requests import encoded
+from loopctl.cli.requests import encoded, show
+from loopctl.cli.terminal import Terminal
 from loopctl.errors import ConfigError
 from loopctl.messages import Message
-from loopctl.models.client import ModelClient, ModelRequest
+from loopctl.models.client import HttpRequest, ModelClient, ModelRequest
 from loopctl.models.local import is_installed
 from loopctl.models.providers import PROVIDERS
 from loopctl.testing import ScriptedClient, ThreadedByteServer, chat_reply
@@ -215,3 +217,21 @@ def test_the_task_may_come_from_standard_input_and_must_say_something(
 ) -> None:
     assert explain(task=" ") == 2
     assert "the task is empty" in capsys.readouterr().err
+
+
+class Seen(io.StringIO):
+    """A stream that a person looks at."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_request_on_a_terminal_cannot_steer_it() -> None:
+    out, err = Seen(), io.StringIO()
+    body = '{"a": "\x9b2J ü"}'.encode()
+    request = HttpRequest(method="POST", url="https://x/\x1b[2J", headers={"a": "\x9b"}, body=body)
+    show(request, out, Terminal(out, err))
+    assert out.getvalue() == '{"a": "\\x9b2J ü"}\n'
+    assert err.getvalue() == "POST https://x/\\x1b[2J\na: \\x9b\n"
