@@ -62,9 +62,9 @@ def loopctl() -> None:
 def run(client_for: ClientFor | None, task: str, as_json: bool, asked: Asked) -> None:
     """Do TASK and print the answer.
 
-    With - as TASK it is read from standard input. The model may read text files below the current folder. What you type on the terminal while
-    it works is said to it. Ctrl-C stops the run and says where it was; a second Ctrl-C exits at
-    once.
+    With - as TASK it is read from standard input. The model may read text files below the
+    current folder. What you type on the terminal while it works is said to it. Ctrl-C stops the
+    run and says where it was; a second Ctrl-C exits at once.
     """
     out, err = sys.stdout, sys.stderr
     screen = JsonLines(out, err) if as_json else Terminal(out, err)
@@ -91,8 +91,9 @@ def explain_task(
 ) -> None:
     """Show what the first request of TASK would hold.
 
-    With - as TASK it is read from standard input. Each part with where it comes from and what it costs, and where the whole stands in the
-    model's window. Plugins are asked as for a run; no model is called and no key is needed.
+    With - as TASK it is read from standard input. Each part with where it comes from and what
+    it costs, and where the whole stands in the model's window. Plugins are asked as for a run;
+    no model is called and no key is needed.
     """
     if as_json and as_request:
         raise click.UsageError("--json and --request print two different things; give one")
@@ -119,8 +120,9 @@ def explain_task(
 def chat(client_for: ClientFor | None, asked: Asked) -> int:
     """Talk with a model, input after input.
 
-    One session; /help lists what can be done beside talking. What you type while it works is said to it. Ctrl-C stops a run, and leaves at an empty prompt.
-    From a pipe each line is an input.
+    One session; /help lists what can be done beside talking. What you type while it works is
+    said to it. Ctrl-C stops a run, and leaves at an empty prompt. From a pipe each line is an
+    input.
     """
     out, err = sys.stdout, sys.stderr
     screen = Terminal(out, err)
