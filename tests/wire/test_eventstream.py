@@ -148,6 +148,8 @@ def test_headers_longer_than_their_frame_are_refused() -> None:
 
 def test_a_long_frame_is_refused_before_it_is_read() -> None:
     """MOD-7: its length is known from its first bytes; nothing is kept until then."""
+    with pytest.raises(InvalidResponseError, match="checksum"):
+        EventFrameReader().feed(struct.pack("!III", 100, 20, 1))
     prelude = struct.pack("!II", 2**31, 0)
     reader = EventFrameReader()
     with pytest.raises(InvalidResponseError, match="payload"):

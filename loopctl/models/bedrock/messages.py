@@ -84,7 +84,7 @@ class ConverseTurns(Turns):
             results += entry.results
             blocks += entry.blocks
             if place in marked:
-                (blocks or results).append(CACHE_POINT)
+                blocks.append(CACHE_POINT)
         role = entries[0].role
         if results and blocks and self._alone:
             return b",".join([element(role, results), _OK, element(role, blocks)])

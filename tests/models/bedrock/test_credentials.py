@@ -240,13 +240,15 @@ async def test_botocore_may_find_none_either(files: Path) -> None:
     one = chain()
     with pytest.raises(ConfigError, match="botocore finds none either"):
         await one.find()
-    (files / "credentials").write_text(SHARED, encoding="utf-8")
-    assert (await one.find()).access_key == "SHARED"
+    config = f"[default]\ncredential_process = {sys.executable} {files / 'program.py'}\n"
+    (files / "config").write_text(config, encoding="utf-8")
+    assert (await one.find()).access_key == "PROC"
 
 
 async def test_roles_are_left_to_botocore(monkeypatch: pytest.MonkeyPatch, files: Path) -> None:
     """MOD-6: keys beside a role are the role's source, not who asks; what fails is an AuthError."""
-    extra = "\n[profile role]\nrole_arn = arn:aws:iam::1:role/r\nsource_profile = work\n"
+    extra = "[profile role]\nrole_arn = arn:aws:iam::1:role/r\nsource_profile = role\n"
+    extra += "aws_access_key_id = SOURCE\naws_secret_access_key = s\n"
     (files / "config").write_text(extra, encoding="utf-8")
     asked: list[str | None] = []
 

@@ -296,6 +296,9 @@ def test_a_call_that_the_limit_cut_never_runs() -> None:
     first, second = response.message.calls
     assert (first.truncated, second.truncated) == (False, True)
     assert response.stop_reason is StopReason.LENGTH
+    left_open = [opened(0), delta(0, toolUse={"input": '{"a":1}'}), delta(1, text="and")]
+    (cut,) = read(START, *left_open, *ending("max_tokens")).message.calls
+    assert cut.truncated
 
 
 LABELS: list[tuple[str, bool, StopReason]] = [
