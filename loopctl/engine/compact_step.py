@@ -26,8 +26,6 @@ async def compact_step(flight: Flight, step: Compact) -> None:
     )
     report = await due.run(flight.emitter)
     await stop_if_cancelled(flight.native_cancellations)  # the compactor may have swallowed it
-    if flight.scope.cancel_called:
-        return
     if report.error is not None:
         flight.warn(f"turn {flight.turn}: a pass ({step.reason.value}) failed: {report.why}")
     if not report.changed:

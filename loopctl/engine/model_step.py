@@ -98,8 +98,6 @@ async def model_step(flight: Flight) -> None:
     request = request_of(flight, extras)
     offered = session.offered()  # what this request offers, whatever is registered meanwhile
     await stop_if_cancelled(flight.native_cancellations)
-    if flight.scope.cancel_called:
-        return
     if tell is not None:
         await tell.turn_started(over_line)
     try:
@@ -135,6 +133,8 @@ def _asks_in_words(flight: Flight, error: ConfigError) -> bool:
     if output is None or output.in_words or refused_option(error) != "response_schema":
         return False
     output.in_words = True
+    if flight.policy.window:
+        _measure(flight)  # the system prompt is a longer one now
     return True
 
 
