@@ -10,8 +10,8 @@ from loopctl.errors import ConfigError
 from loopctl.models.client import HttpRequest, ModelInfo, ModelRequest
 from loopctl.models.dialect import SseDialectClient, key_header
 from loopctl.models.limiter import RateLimiter
+from loopctl.models.listing import models_of
 from loopctl.models.openai_chat.facts import PROFILES, Profile, profile_for
-from loopctl.models.openai_chat.listing import models_of
 from loopctl.models.openai_chat.request import encode_body
 from loopctl.models.openai_chat.stream import ChatDecoder
 

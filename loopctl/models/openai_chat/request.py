@@ -6,18 +6,17 @@ anything is sent (MOD-3).
 
 from __future__ import annotations
 
-import hashlib
 import re
-from functools import lru_cache
 from typing import Any
 
 from loopctl import _json
 from loopctl.config import RequestOptions
 from loopctl.errors import ConfigError
+from loopctl.models.cache_key import cache_key
 from loopctl.models.client import ModelRequest, ToolSchema
 from loopctl.models.openai_chat.facts import ModelFacts, Profile
 from loopctl.models.openai_chat.messages import lower
-from loopctl.models.openai_chat.strict import strict_schema
+from loopctl.models.strict import strict_schema
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MAX_STOP = 4
@@ -43,7 +42,7 @@ def encode_body(
         extra["stream"] = True
         if profile.ask_usage:
             extra["stream_options"] = {"include_usage": True}
-    if profile.cache_key and (key := _cache_key(request.system, request.tools)) is not None:
+    if profile.cache_key and (key := cache_key(request.system, request.tools)) is not None:
         extra["prompt_cache_key"] = key
     extra |= options.extra_body or {}
     fields |= {name: [_json.wire(_json.to_plain(value))] for name, value in extra.items()}
@@ -54,21 +53,6 @@ def encode_body(
     pieces[0] = b"{"
     pieces.append(b"}")
     return b"".join(pieces)  # once: copying a long conversation is what costs
-
-
-@lru_cache(maxsize=64)
-def _cache_key(system: str | None, tools: tuple[ToolSchema, ...]) -> str | None:
-    """The same for all requests that begin alike, so that they meet where that is cached (MOD-22).
-
-    Of what stands in front of every conversation: system text and tools. `None` without either.
-    """
-    if not (tools or (system and system.strip())):
-        return None
-    digest = hashlib.sha256((system or "").encode(errors="replace"))
-    for tool in tools:
-        shape = [tool.name, tool.description, _json.to_plain(tool.input_schema)]
-        digest.update(b"\0" + _json.wire(shape))
-    return f"loopctl-{digest.hexdigest()[:32]}"
 
 
 def _array(elements: list[bytes]) -> list[bytes]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from loopctl.models.openai_chat.strict import strict_schema
+from loopctl.models.strict import strict_schema
 
 
 def obj(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
