@@ -46,13 +46,17 @@ class Policy:
     """E, in tokens."""
     line: float = field(init=False)
     """L, in tokens."""
+    lowest: float = field(init=False)
+    """Under this figure no line is reached."""
 
     def __post_init__(self) -> None:
         soft = self.window * self.threshold / 100
         emergency = self.window * EMERGENCY_PERCENT / 100
         object.__setattr__(self, "soft_line", soft)
         object.__setattr__(self, "emergency_line", emergency)
-        object.__setattr__(self, "line", soft if self.auto_compact else emergency)
+        line = soft if self.auto_compact else emergency
+        object.__setattr__(self, "line", line)
+        object.__setattr__(self, "lowest", min(line, emergency))
 
     def crosses(self, payload: float) -> bool:
         """Whether a payload is over L: strictly for the threshold, at or over for E."""

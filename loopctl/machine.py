@@ -310,7 +310,7 @@ class LoopMachine:
     def _at_the_lines(self, policy: Policy, now: Figures) -> Step:
         """Steps 2 to 5 of CTX-31."""
         bare = now.fixed + now.conversation
-        if bare + (now.transients or 0) < min(policy.line, policy.emergency_line):
+        if bare + (now.transients or 0) < policy.lowest:
             return CallModel(self._completed_turns)  # as a rule, and on every turn's path
         may_pass = self._passes_here == 0
         if bare >= policy.emergency_line:

@@ -93,12 +93,12 @@ class Estimate:
 
     def raw_conversation(self, conversation: Conversation) -> float:
         """C without calibration: only what is new is counted."""
-        if conversation.edition != self._edition or conversation.count < self._counted:
-            self._conversation, self._counted = 0.0, 0
-            self._edition = conversation.edition
-        if conversation.count > self._counted:
+        count, edition = conversation.count, conversation.edition
+        if edition != self._edition or count < self._counted:
+            self._conversation, self._counted, self._edition = 0.0, 0, edition
+        if count > self._counted:
             self._conversation += self.raw_messages(conversation.tail(self._counted))
-            self._counted = conversation.count
+            self._counted = count
         return self._conversation
 
     def raw_messages(self, messages: Iterable[Message]) -> float:

@@ -84,8 +84,8 @@ async def model_step(flight: Flight) -> None:
     flight.policy = policy = session.policy(flight.config)
     over_line, raw = 0, 0.0
     if policy.window and machine.figures is None:
-        _measure(flight)
-        if type(machine.next_step(policy)) is not CallModel:
+        size = _measure(flight)
+        if size >= policy.lowest and type(machine.next_step(policy)) is not CallModel:
             return
     extras = await gather(flight)
     if policy.window:
@@ -138,13 +138,14 @@ def _asks_in_words(flight: Flight, error: ConfigError) -> bool:
     return True
 
 
-def _measure(flight: Flight) -> None:
-    """Feed F and C (CTX-31, step 1)."""
+def _measure(flight: Flight) -> int:
+    """Feed F and C, and give B (CTX-31, step 1)."""
     session = flight.session
-    session.machine.measure(
-        fixed=session.estimate.fixed(flight.system, session.registry.schemas),
-        conversation=session.estimate.conversation(session.machine),
-    )
+    estimate = session.estimate
+    fixed = estimate.fixed(flight.system, session.registry.schemas)
+    conversation = estimate.conversation(session.machine)
+    session.machine.measure(fixed=fixed, conversation=conversation)
+    return fixed + conversation
 
 
 def _weigh(flight: Flight, extras: Extras) -> float:
