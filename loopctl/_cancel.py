@@ -7,14 +7,11 @@ Whether the present task is really meant to stop is a fact of the event loop, no
 from __future__ import annotations
 
 import math
-import sys
-from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
 
-if TYPE_CHECKING:
-    import asyncio
+from loopctl._backend import asyncio_task, effective_deadline
 
 
 def cancellation_pending(baseline: int = 0) -> bool:
@@ -28,7 +25,7 @@ def cancellation_pending(baseline: int = 0) -> bool:
 
 def native_cancellations() -> int:
     """How many unanswered `Task.cancel()` requests the current asyncio task has; 0 elsewhere."""
-    task = _asyncio_task()
+    task = asyncio_task()
     return 0 if task is None else task.cancelling()
 
 
@@ -38,7 +35,7 @@ async def stop_if_cancelled(baseline: int = 0) -> None:
     A task that cancels a scope of its own is not told by asyncio before it waits, so the scopes
     are looked at as well.
     """
-    task = _asyncio_task()
+    task = asyncio_task()
     if task is None:
         await anyio.lowlevel.checkpoint_if_cancelled()
     elif _is_pending(task.cancelling(), baseline):
@@ -47,15 +44,4 @@ async def stop_if_cancelled(baseline: int = 0) -> None:
 
 
 def _is_pending(asked: int, baseline: int) -> bool:
-    return asked > baseline or anyio.current_effective_deadline() == -math.inf
-
-
-def _asyncio_task() -> asyncio.Task[Any] | None:
-    loaded = sys.modules.get("asyncio")
-    if loaded is None:
-        return None
-    try:
-        task: asyncio.Task[Any] | None = loaded.current_task()
-    except RuntimeError:
-        return None
-    return task
+    return asked > baseline or effective_deadline() == -math.inf

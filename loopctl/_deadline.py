@@ -7,24 +7,12 @@ Time spent waiting for a slow reader of events, or for a person's approval, coun
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 import anyio
 
-
-def running_clock() -> Callable[[], float]:
-    """The clock of the event loop that runs, to be asked many times: cheaper than finding it."""
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is not None:
-        try:
-            clock: Callable[[], float] = asyncio.get_running_loop().time
-        except RuntimeError:
-            return anyio.current_time
-        return clock
-    return anyio.current_time
+from loopctl._backend import cancel_scope
 
 
 class Deadline:
@@ -37,11 +25,7 @@ class Deadline:
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
-        self.scope = (
-            anyio.CancelScope()
-            if seconds is None
-            else anyio.CancelScope(deadline=running_clock()() + seconds)
-        )
+        self.scope = cancel_scope(seconds)
         self._left: float | None = None
 
     def __enter__(self) -> Self:

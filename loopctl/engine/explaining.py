@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from typing import cast
 
+from loopctl._backend import running_clock
 from loopctl._cancel import native_cancellations
-from loopctl._deadline import running_clock
 from loopctl._failures import error_text, goes_through
 from loopctl._steps import CallModel, Compact, Done, Policy
 from loopctl.config import RunConfig

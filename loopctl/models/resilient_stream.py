@@ -14,8 +14,9 @@ from typing import Any, Self, TypeVar, cast
 import anyio
 from anyio import sleep
 
+from loopctl._backend import running_clock
 from loopctl._clock import Clock
-from loopctl._deadline import Deadline, running_clock
+from loopctl._deadline import Deadline
 from loopctl.errors import ModelError, StreamIncomplete, StreamStalled
 from loopctl.models.client import ModelClient, ModelRequest
 from loopctl.models.limiter import ATTEMPT
