@@ -39,15 +39,11 @@ def running_clock() -> Callable[[], float]:
     return anyio.current_time if task is None else task.get_loop().time
 
 
-def cancel_scope(seconds: float | None) -> anyio.CancelScope:
-    """A scope that ends its block after so many seconds from now; `None` never does."""
-    task = asyncio_task()
-    if task is None:
-        deadline = anyio.current_time() + seconds if seconds is not None else None
-        return anyio.CancelScope() if deadline is None else anyio.CancelScope(deadline=deadline)
-    if seconds is None:
-        return _asyncio_backend().create_cancel_scope()
-    return _asyncio_backend().create_cancel_scope(deadline=task.get_loop().time() + seconds)
+def new_scope() -> anyio.CancelScope:
+    """A cancel scope without a deadline."""
+    if asyncio_task() is None:
+        return anyio.CancelScope()
+    return _asyncio_backend().create_cancel_scope()
 
 
 def effective_deadline() -> float:

@@ -469,6 +469,9 @@ class LoopMachine:
         self._check("reply")
         if response.message.role is not Role.ASSISTANT:
             raise MachineError("reply", self._state.value, "a reply is an assistant message")
+        if self._messages and self._messages[-1].role is Role.ASSISTANT:
+            reason = "steering waits behind an answer; deliver it before the next call"
+            raise MachineError("reply", self._state.value, reason)
         if response.stop_reason in (StopReason.REFUSAL, StopReason.FILTER):
             said = response.refusal or response.message.text
             self._finish(Outcome(ending="refused", detail=said), self._completed_turns)

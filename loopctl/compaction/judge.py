@@ -61,6 +61,8 @@ def _objections(
     yield from _pins(before, after, pinned)
     yield from _thinking(before, after)
     yield from _mixed(before, after)
+    if before[-1].role is Role.USER and after[-1].role is not Role.USER:
+        yield "what the user's side said last is gone from its end"
 
 
 def _shape(after: Sequence[Message]) -> Iterator[str]:

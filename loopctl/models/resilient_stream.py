@@ -153,7 +153,7 @@ class _Attempt(Deadline):
         self._set_at = self._now()
         limit = self._policy.event_timeout
         ahead = math.inf if limit is None else self._set_at + limit
-        self.scope.deadline = min(self._whole_end, ahead)
+        self.move(min(self._whole_end, ahead))
 
     def pause(self) -> None:
         """Stop both limits."""
@@ -198,7 +198,7 @@ class _Watch:
                 return await waiting
         finally:
             ATTEMPT.reset(token)
-            spent = limit - (deadline.scope.deadline - anyio.current_time())
+            spent = limit - deadline.left
             self._attempt_left = _minus(self._attempt_left, spent)
             self._event_left = _minus(self._event_left, spent)
         raise self._stalled()

@@ -156,6 +156,10 @@ BAD: dict[str, tuple[Any, str]] = {
         [GOAL, INPUT, Message.assistant("and be quick", IMAGE)],
         "beside a result",
     ),
+    "CMP-10: it ends with the assistant's words at a boundary": (
+        [GOAL, SAID, INPUT, Message.assistant("so far so good")],
+        "is gone from its end",
+    ),
 }
 
 

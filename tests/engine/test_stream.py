@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from loopctl import BareLoop, EventStream, Message, RetryPolicy, SessionConfig, hookimpl, tool
+from loopctl._deadline import Deadline
 from loopctl.errors import LoopError, RunCancelled, ServerError
 from loopctl.events import (
     AttemptReset,
@@ -187,22 +188,22 @@ async def test_a_slow_reader_loses_nothing_and_uses_up_no_deadline() -> None:
     """ENG-22: the tool's deadline stands still while the reader is waited for."""
     from loopctl import ToolContext
 
-    deadlines: list[anyio.CancelScope] = []
+    deadlines: list[Deadline] = []
 
     @tool(timeout=30)
     async def chatty(ctx: ToolContext) -> str:
         """Report a lot."""
         assert ctx._deadline is not None
-        deadlines.append(ctx._deadline.scope)
+        deadlines.append(ctx._deadline)
         for number in range(100):
             await ctx.progress(f"step {number}")
-        assert deadlines[0].deadline < math.inf
+        assert deadlines[0].when < math.inf
         return "done"
 
     agent = BareLoop(ScriptedClient(call("chatty"), "ok"), [chatty])
     async with agent.stream("x") as stream:
         await anyio.wait_all_tasks_blocked()
-        assert deadlines[0].deadline == math.inf  # the run is blocked on its reader
+        assert deadlines[0].when == math.inf  # the run is blocked on its reader
         events = await read(stream)
     finished = [event for event in events if isinstance(event, ToolFinished)]
     assert finished[0].result.text == "done"

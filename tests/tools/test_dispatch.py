@@ -430,8 +430,9 @@ async def test_approval_does_not_use_up_the_deadline() -> None:
         return Allow()
 
     @tool(timeout=7)
-    async def look() -> None:
-        deadlines.append(anyio.current_effective_deadline())
+    async def look(ctx: ToolContext) -> None:
+        assert ctx._deadline is not None
+        deadlines.append(ctx._deadline.when)
 
     await Bench(look, hooks=[lambda ctx: Ask("?")], approver=approver).one("look")
     assert deadlines[0] == math.inf
