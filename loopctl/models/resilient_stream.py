@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Awaitable
 from contextlib import AsyncExitStack
 from typing import Any, Self, TypeVar, cast
 
-import anyio
 from anyio import sleep
 
 from loopctl._backend import running_clock
