@@ -90,7 +90,16 @@ _OVERLOADED_CODES = frozenset(
 _SLIPS = frozenset({"tool_use_failed"})
 """The model wrote a call that its server could not read: another try may well give a reply."""
 
-_REFUSED_CODES = frozenset({"content_filter", "content_policy_violation", "invalid_prompt"})
+_REFUSED_CODES = frozenset(
+    {
+        "bio_policy",
+        "content_filter",
+        "content_policy_violation",
+        "image_content_policy_violation",
+        "invalid_prompt",
+        "misalignment_policy_violation",
+    }
+)
 _NAMED: dict[str, type[ModelError]] = {
     "rate_limit_exceeded": RateLimitError,
     "rate_limit_error": RateLimitError,
@@ -111,6 +120,20 @@ _NAMED: dict[str, type[ModelError]] = {
     "invalid_request_error": BadRequestError,
     "badrequesterror": BadRequestError,
     "unprocessable": BadRequestError,
+    "data_residency_mismatch": BadRequestError,
+    "empty_image_file": BadRequestError,
+    "failed_to_download_image": BadRequestError,
+    "image_file_not_found": BadRequestError,
+    "image_file_too_large": BadRequestError,
+    "image_parse_error": BadRequestError,
+    "image_too_large": BadRequestError,
+    "image_too_small": BadRequestError,
+    "invalid_base64_image": BadRequestError,
+    "invalid_image": BadRequestError,
+    "invalid_image_format": BadRequestError,
+    "invalid_image_mode": BadRequestError,
+    "invalid_image_url": BadRequestError,
+    "unsupported_image_media_type": BadRequestError,
     "payload_too_large": BadRequestError,
     "request_too_large": BadRequestError,
     "invalid_argument": BadRequestError,
