@@ -5,16 +5,20 @@ Each tells which thoughts a request sends, to the byte, and what its vendor woul
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from loopctl import _json
 from loopctl.messages import Message, Part, ThinkingPart
 from loopctl.models.anthropic import AnthropicClient
 from loopctl.models.anthropic.facts import BINDING_BETA
 from loopctl.models.bedrock import BedrockClient
 from loopctl.models.client import ModelClient
+from loopctl.models.openai_responses import OpenAIResponsesClient
+from loopctl.models.openai_responses.messages import REASONING
 from loopctl.replies import ModelResponse, StopReason
 from loopctl.testing import Playable, ReceivedRequest, Script, anthropic_replies, respond_json
 from loopctl.usage import Usage
@@ -22,6 +26,8 @@ from loopctl.wire.sigv4 import AwsCredentials
 from tests.models.anthropic import test_request as anthropic
 from tests.models.bedrock import replies as bedrock_replies
 from tests.models.bedrock import test_request as bedrock
+from tests.models.openai_responses import replies as openai_replies
+from tests.models.openai_responses import test_request as openai
 
 ONE_TOKEN = Usage(input_tokens=1, output_tokens=1)
 TOO_LONG = "prompt is too long: 210000 tokens > 200000 maximum"
@@ -33,7 +39,7 @@ class Vendor:
 
     `blocks` gives the thinking of each assistant turn of a request, as it was sent; `block` is
     how a thought of a reply must come back. `refusals` are the reasons for which the vendor would
-    not take a request.
+    not take a request. `any_schema` says that replies may have a schema with objects of any shape.
     """
 
     name: str
@@ -47,6 +53,7 @@ class Vendor:
     refusals: Callable[[ReceivedRequest], list[str]]
     overloaded: Script
     too_long: Script
+    any_schema: bool = False
 
     def says(self, number: int, *parts: Part | str) -> Playable:
         """A reply that has thought, for the `number`th time."""
@@ -226,4 +233,68 @@ BEDROCK = Vendor(
     ),
 )
 
-VENDORS = (ANTHROPIC, BEDROCK)
+
+# -- OpenAI's Responses API -------------------------------------------------------------------
+
+
+def _openai_thought(number: int) -> ThinkingPart:
+    item = {
+        "type": "reasoning",
+        "id": f"rs_{number}",
+        "summary": [{"type": "summary_text", "text": _odd(number)}],
+        "encrypted_content": f"c2ln+/{number}==",
+    }
+    return ThinkingPart(_odd(number), _json.dumps(item), kind=REASONING)
+
+
+def _openai_blocks(body: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    return [[item] for item in body["input"] if item.get("type") == "reasoning"]
+
+
+def _openai_refusals(request: ReceivedRequest) -> list[str]:
+    body = request.json()
+    whole = {**body, "stream": False}
+    openai.WHOLE.validate_python(whole)
+    found: list[str] = []
+    kinds = openai.kinds(body["input"])
+    for kind, following in itertools.pairwise([*kinds, "the end"]):
+        if kind == "reasoning" and following not in ("assistant", "function_call", "reasoning"):
+            found.append(f"reasoning in front of {following}")
+    if kinds[-1] not in ("user", "developer", "function_call_output"):
+        found.append(f"the last item is {kinds[-1]}")
+    open_calls: list[str] = []
+    for item, kind in zip(body["input"], kinds, strict=True):
+        if "id" in item and kind != "reasoning":
+            found.append(f"an id of a {kind} that nobody stores")
+        if kind == "function_call":
+            open_calls.append(item["call_id"])
+        elif kind == "function_call_output":
+            if item["call_id"] != open_calls.pop(0):
+                found.append(f"an answer to no call: {item['call_id']}")
+        elif open_calls and kind in ("user", "developer"):
+            found.append(f"calls without an answer: {open_calls}")
+    if body["store"] is not False or "reasoning.encrypted_content" not in body["include"]:
+        found.append("reasoning does not come back sealed")
+    return found
+
+
+OPENAI = Vendor(
+    name="openai",
+    model="gpt-6-sol",
+    other="gpt-6-luna",
+    connect=lambda url, model: OpenAIResponsesClient(
+        model, api_key="k", base_url=url, profile="openai"
+    ),
+    reply=openai_replies.reply,
+    thought=_openai_thought,
+    block=lambda part: json.loads(part.signature or ""),
+    blocks=_openai_blocks,
+    refusals=_openai_refusals,
+    overloaded=respond_json({"error": {"code": "server_error", "message": "busy"}}, status=503),
+    too_long=respond_json(
+        {"error": {"code": "context_length_exceeded", "message": TOO_LONG}}, status=400
+    ),
+    any_schema=True,
+)
+
+VENDORS = (ANTHROPIC, BEDROCK, OPENAI)
