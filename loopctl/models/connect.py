@@ -39,16 +39,17 @@ def connect(
     prefixes: Mapping[str, ModelFactory] = {},
     **options: Any,
 ) -> ModelClient:
-    """Make the client that `spec` names, such as `"openai-chat:gpt-5.4"`; opens nothing.
+    """Make the client that `spec` names, such as `"openai:gpt-6-sol"`; opens nothing.
 
     The key and the address come from the arguments, else from the provider's usual environment
     variables (a key from the environment does not go to a plain `http://` address that was given
-    as an argument). `"openai-chat:model"` with a `base_url` reaches any compatible server and
-    needs no key. `"local"` is the model on this machine; it takes options of its own.
+    as an argument). `"openai-chat:model"` with a `base_url` reaches any server that speaks OpenAI's
+    Chat Completions, `"openai:model"` any that speaks its Responses API, and both need no key then.
+    `"local"` is the model on this machine; it takes options of its own.
 
     `options` for the others: `headers` for every request; `context_window` in tokens; `provider`,
-    the name in errors and messages; `profile`, the kind of server, where it speaks Chat
-    Completions, or AWS's profile for Bedrock, which takes `region` and `credentials` too;
+    the name in errors and messages; `profile`, the kind of server, where it speaks one of OpenAI's
+    APIs, or AWS's profile for Bedrock, which takes `region` and `credentials` too;
     `keep_alive` for Ollama.
 
     `prefixes` are more of them, such as plugins bring (a session adds those of its plugins):
@@ -85,6 +86,11 @@ def connect(
     if "profile" in dialect.options:
         options.setdefault("profile", provider.profile)
     address = dialect.address(base_url or _address(provider))
+    if not address and provider.url_suffix:
+        raise ConfigError(
+            f"{prefix}: no address; set the environment variable {provider.urls[0]}"
+            " or pass base_url="
+        )
     headers = {
         name: os.environ[variable]
         for name, variable in provider.headers.items()
@@ -120,6 +126,12 @@ def _openai_chat() -> ModelFactory:
     from loopctl.models.openai_chat import OpenAIChatClient
 
     return OpenAIChatClient
+
+
+def _openai_responses() -> ModelFactory:
+    from loopctl.models.openai_responses import OpenAIResponsesClient
+
+    return OpenAIResponsesClient
 
 
 def _anthropic() -> ModelFactory:
@@ -160,6 +172,7 @@ def _ollama_address(given: str) -> str:
 
 _DIALECTS: Mapping[str, _Dialect] = {
     "openai_chat": _Dialect(_openai_chat, ("profile",)),
+    "openai_responses": _Dialect(_openai_responses, ("profile",)),
     "anthropic": _Dialect(_anthropic),
     "gemini": _Dialect(_gemini, ("api_version",)),
     "bedrock": _Dialect(_bedrock, ("region", "profile", "credentials")),

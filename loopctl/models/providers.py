@@ -19,7 +19,7 @@ class Provider:
 
     `keyless` says that no key is needed. `dialect` is the folder of the client that speaks its
     API. `profile` is the kind of server whatever its address, `None` to tell it by the address,
-    where that is Chat Completions.
+    where that is one of OpenAI's.
     `url_suffix` is appended to an address from the environment. `headers` are sent with the value
     of an environment variable where it is set. `default_model` is a sensible first choice that
     calls tools.
@@ -41,6 +41,18 @@ PROVIDERS: Mapping[str, Provider] = {
     provider.prefix: provider
     for provider in (
         Provider(
+            prefix="openai",
+            base_url="https://api.openai.com/v1",
+            keys=("OPENAI_API_KEY",),
+            urls=("OPENAI_BASE_URL",),
+            dialect="openai_responses",
+            headers={
+                "openai-organization": "OPENAI_ORG_ID",
+                "openai-project": "OPENAI_PROJECT_ID",
+            },
+            default_model="gpt-6-sol",
+        ),
+        Provider(
             prefix="openai-chat",
             base_url="https://api.openai.com/v1",
             keys=("OPENAI_API_KEY",),
@@ -59,6 +71,23 @@ PROVIDERS: Mapping[str, Provider] = {
             dialect="anthropic",
             headers={"anthropic-workspace-id": "ANTHROPIC_WORKSPACE_ID"},
             default_model="claude-sonnet-5-5",
+        ),
+        Provider(
+            prefix="azure",
+            base_url="",  # the resource's own
+            keys=("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_AD_TOKEN"),
+            urls=("AZURE_OPENAI_ENDPOINT",),
+            url_suffix="/openai/v1",
+            dialect="openai_responses",
+            profile="azure",
+        ),
+        Provider(
+            prefix="xai",
+            base_url="https://api.x.ai/v1",
+            keys=("XAI_API_KEY",),
+            dialect="openai_responses",
+            profile="xai",
+            default_model="grok-4.7",
         ),
         Provider(
             prefix="deepseek",

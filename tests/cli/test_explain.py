@@ -130,7 +130,9 @@ def test_json_and_request_are_not_asked_for_at_once(capsys: pytest.CaptureFixtur
     assert "give one" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["openai-chat", "anthropic", "gemini", "ollama", "mistral"])
+@pytest.mark.parametrize(
+    "name", ["openai", "openai-chat", "anthropic", "gemini", "ollama", "mistral", "xai"]
+)
 def test_the_request_is_shown_to_the_byte_without_a_key(
     name: str, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,7 +198,10 @@ def test_the_local_model_is_not_started(
 
 
 @pytest.mark.parametrize("prefix", PROVIDERS)
-def test_every_built_in_provider_encodes_without_its_key(prefix: str) -> None:
+def test_every_built_in_provider_encodes_without_its_key(
+    prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://r.openai.azure.com")
     given = models.uncalled(f"{prefix}:m")
     if isinstance(given, str):
         assert PROVIDERS[prefix].keyless

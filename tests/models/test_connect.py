@@ -14,6 +14,7 @@ from loopctl.models.connect import connect
 from loopctl.models.ollama import OllamaClient
 from loopctl.models.openai_chat import OpenAIChatClient
 from loopctl.models.openai_chat.facts import PROFILES
+from loopctl.models.openai_responses import OpenAIResponsesClient
 from loopctl.models.providers import PROVIDERS, first_configured
 
 ASK = ModelRequest(messages=(Message.user("hi"),))
@@ -47,6 +48,61 @@ def test_each_prefix_has_its_address_key_and_kind_of_server(
     assert (client.model, client.provider) == ("a/b:c", prefix)
     assert client.encode(ASK).url == f"{provider.base_url}/chat/completions"
     assert client.profile is PROFILES[provider.profile or "openai"]
+
+
+def test_openai_speaks_responses_and_so_does_any_server_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """MOD-6: the vendor's own API; another address needs no key, a plain one is not told it."""
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
+        connect("openai:gpt-6-sol")
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    monkeypatch.setenv("OPENAI_ORG_ID", "org")
+    client = connect("openai:gpt-6-sol")
+    assert isinstance(client, OpenAIResponsesClient)
+    assert (client.provider, client.context_window) == ("openai", 1_050_000)
+    assert client.encode(ASK).url == "https://api.openai.com/v1/responses"
+    assert client.encode(ASK).headers["openai-organization"] == "org"
+    assert (client.profile.name, client._secret) == ("openai", {"authorization": "Bearer k"})
+    client = connect("openai:m", base_url="http://127.0.0.1:8080/v1?a=b", provider="mine")
+    assert isinstance(client, OpenAIResponsesClient)
+    assert client.encode(ASK).url == "http://127.0.0.1:8080/v1/responses?a=b"
+    assert (client.profile.name, client.provider, client._secret) == ("compatible", "mine", {})
+    with pytest.raises(ConfigError, match="profile='vllm'"):
+        connect("openai:m", profile="vllm")
+
+
+def test_xai_has_its_address_and_its_kind_of_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MOD-6: also behind a proxy."""
+    with pytest.raises(ConfigError, match="XAI_API_KEY"):
+        connect("xai:grok-4.7")
+    monkeypatch.setenv("XAI_API_KEY", "k")
+    client = connect("xai:grok-4.7")
+    assert isinstance(client, OpenAIResponsesClient)
+    assert client.encode(ASK).url == "https://api.x.ai/v1/responses"
+    assert (client.provider, client.context_window) == ("xai", 500_000)
+    client = connect("xai:m", base_url="https://proxy.example")
+    assert isinstance(client, OpenAIResponsesClient)
+    assert client.profile.name == "xai"
+
+
+def test_azure_wants_an_address_and_takes_a_key_or_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MOD-6: both are named when they are missing; each proof has its own header."""
+    with pytest.raises(ConfigError, match="AZURE_OPENAI_ENDPOINT"):
+        connect("azure:deployment", api_key="k")
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://r.openai.azure.com/")
+    with pytest.raises(ConfigError, match="AZURE_OPENAI_API_KEY"):
+        connect("azure:deployment")
+    monkeypatch.setenv("AZURE_OPENAI_AD_TOKEN", "a.b.c")
+    client = connect("azure:deployment")
+    assert isinstance(client, OpenAIResponsesClient)
+    assert client.encode(ASK).url == "https://r.openai.azure.com/openai/v1/responses"
+    assert (client.provider, client.profile.name) == ("azure", "azure")
+    assert client._secret == {"authorization": "Bearer a.b.c"}
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", "k")
+    client = connect("azure:deployment", base_url="https://gateway.example/openai/v1")
+    assert isinstance(client, OpenAIResponsesClient)
+    assert client._secret == {"api-key": "k"}
 
 
 def test_anthropic_takes_a_key_or_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,9 +186,9 @@ def test_a_compatible_server_needs_no_key_and_is_not_told_one_in_the_clear(
 @pytest.mark.parametrize(
     ("spec", "options", "words"),
     [
-        ("openai:gpt-6-sol", {}, "did you mean 'openai-chat'"),
+        ("openai_chat:m", {}, "did you mean 'openai-chat'"),
         ("depseek:m", {}, "did you mean 'deepseek'"),
-        ("zzz:m", {}, "Known: openai-chat, .*deepseek, .*local"),
+        ("zzz:m", {}, "Known: openai, openai-chat, .*deepseek, .*local"),
         ("openai-chat", {}, "names no model"),
         ("openai-chat:m", {"api_key": "k", "profil": "vllm"}, "did you mean 'profile'"),
         ("local:m", {}, "one local model"),
@@ -155,7 +211,7 @@ def test_the_first_provider_whose_key_is_set_is_found(monkeypatch: pytest.Monkey
     monkeypatch.setenv("GROQ_API_KEY", "k")
     assert first_configured() == "groq:openai/gpt-oss-120b"
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    assert first_configured() == "openai-chat:gpt-5.4"
+    assert first_configured() == "openai:gpt-6-sol"
 
 
 def test_connecting_imports_no_http_library() -> None:

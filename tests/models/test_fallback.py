@@ -592,6 +592,7 @@ def test_no_member_is_sent_what_others_thought(
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "k")
     monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://r.openai.azure.com")
     add = ToolSchema(name="add", description="Add.", input_schema={"type": "object"})
 
     def encoded(prefix: str, messages: tuple[Message, ...]) -> bytes:
