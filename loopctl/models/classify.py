@@ -138,6 +138,7 @@ _NAMED: dict[str, type[ModelError]] = {
     "request_too_large": BadRequestError,
     "invalid_argument": BadRequestError,
     "failed_precondition": BadRequestError,
+    "server_error": ServerError,
     "resource_exhausted": RateLimitError,
     "unauthenticated": AuthError,
     "unavailable": OverloadedError,

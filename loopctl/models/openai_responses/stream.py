@@ -11,11 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from loopctl import _json
 from loopctl.errors import InvalidResponseError, ModelError, StreamIncomplete
 from loopctl.models.classify import read_error, to_error
+from loopctl.models.openai_responses.items import (
+    Object,
+    mapping,
+    named,
+    refusals,
+    said,
+    string,
+    thought,
+    usage_of,
+)
 from loopctl.models.openai_responses.messages import ITEM, PHASE, REASONING
 from loopctl.replies import StopReason
 from loopctl.usage import Usage
@@ -48,13 +58,13 @@ _DELTAS: Mapping[str, str] = {
 }
 """Events that bring more of an item, and the type of that item."""
 
-_TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed"})
+_TERMINAL = frozenset(
+    f"response.{status}" for status in ("completed", "incomplete", "failed", "cancelled")
+)
 _INCOMPLETE: Mapping[str, StopReason] = {
     "max_output_tokens": StopReason.LENGTH,
     "content_filter": StopReason.FILTER,
 }
-
-_Object: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -126,34 +136,34 @@ class ResponsesDecoder:
             raise self._error(StreamIncomplete, "the reply ended without its terminal event")
         return []
 
-    def _event(self, kind: str, document: _Object) -> list[StreamEvent]:
+    def _event(self, kind: str, document: Object) -> list[StreamEvent]:
         if kind in _TERMINAL:
             status = kind.removeprefix("response.")
-            return self._end({**_mapping(document.get("response")), "status": status})
+            return self._end({**mapping(document.get("response")), "status": status})
         if kind == "error" or (document.get("error") and not kind.startswith("response.")):
             return self._failed(document)
         events: list[StreamEvent] = []
         if kind in ("response.created", "response.in_progress"):
-            self._start(_mapping(document.get("response")), events)
+            self._start(mapping(document.get("response")), events)
         elif kind == "response.output_item.added":
-            if given := _mapping(document.get("item")):
+            if given := mapping(document.get("item")):
                 self._open(given, document.get("output_index"), events)
         elif kind in _DELTAS:
             if (item := self._item(document, _DELTAS[kind], events)) is not None:
                 self._more(item, document, events)
         elif kind == "response.refusal.delta":
-            self._refusing.append(_string(document.get("delta")))
+            self._refusing.append(string(document.get("delta")))
         elif kind == "response.output_item.done":
-            self._done(_mapping(document.get("item")), document.get("output_index"), events)
+            self._done(mapping(document.get("item")), document.get("output_index"), events)
         return events
 
-    def _start(self, response: _Object, events: list[StreamEvent]) -> None:
+    def _start(self, response: Object, events: list[StreamEvent]) -> None:
         if self._started:
             return
         self._started = True
         start = MessageStart(
-            _string(response.get("model")) or self._model,
-            _string(response.get("id")) or None,
+            string(response.get("model")) or self._model,
+            string(response.get("id")) or None,
             self._provider,
             self._request_id,
             self._prefix,
@@ -161,24 +171,24 @@ class ResponsesDecoder:
         )
         events.append(start)
 
-    def _open(self, given: _Object, index: object, events: list[StreamEvent]) -> _Item:
+    def _open(self, given: Object, index: object, events: list[StreamEvent]) -> _Item:
         self._start({}, events)
         number = index if type(index) is int else max(self._by_index, default=-1) + 1
         taken = {item.place for item in self._items}
         place = 2 * number + 1
         if place in taken:
             place = max(taken) + 2
-        kind = _string(given.get("type"))
+        kind = string(given.get("type"))
         item = _Item(place, kind, dict(given))
         self._items.append(item)
         self._by_index[number] = item
         if kind in _CALLS:
-            events.append(PartStart("tool_call", place, *_named(given)))
+            events.append(PartStart("tool_call", place, *named(given)))
         elif kind == REASONING:
             events.append(PartStart("thinking", place, field=REASONING))
         return item
 
-    def _item(self, document: _Object, kind: str, events: list[StreamEvent]) -> _Item | None:
+    def _item(self, document: Object, kind: str, events: list[StreamEvent]) -> _Item | None:
         """The item that an event is about: by its id, its index, or the last one of its type.
 
         `None` if it is done already. One that was not announced is made, unless it is a call: its
@@ -196,9 +206,9 @@ class ResponsesDecoder:
             found = self._open({"type": kind, "id": id}, index, events)
         return found if found.open and found.type == kind else None
 
-    def _more(self, item: _Item, document: _Object, events: list[StreamEvent]) -> None:
+    def _more(self, item: _Item, document: Object, events: list[StreamEvent]) -> None:
         """A piece of an item. The paragraphs of a summary are parted by an empty line."""
-        text = _string(document.get("delta"))
+        text = string(document.get("delta"))
         if not text:
             return
         if item.type == REASONING:
@@ -213,7 +223,7 @@ class ResponsesDecoder:
         item.texts.append(text)
         events.append(PartDelta(_part_kind(item), item.place, text))
 
-    def _done(self, given: _Object, index: object, events: list[StreamEvent]) -> None:
+    def _done(self, given: Object, index: object, events: list[StreamEvent]) -> None:
         """An item in its last form."""
         if not given:
             return
@@ -234,19 +244,19 @@ class ResponsesDecoder:
         item.open = False
         given, place = item.given, item.place
         if item.type in _CALLS:
-            events.append(PartStart("tool_call", place, *_named(given)))
+            events.append(PartStart("tool_call", place, *named(given)))
             self._arguments(item, events)
             if given.get("status") not in ("incomplete", "in_progress"):
                 events.append(PartStop("tool_call", place))
         elif item.type == _MESSAGE:
-            self._rest(item, _said(given), events)
-            self._refused += _refusals(given)
+            self._rest(item, said(given), events)
+            self._refused += refusals(given)
             phase = given.get("phase")
             if isinstance(phase, str) and phase:
                 self._seal(PHASE, place - 1, phase, events)
             events.append(PartStop("text", place))
         elif item.type == REASONING:
-            self._rest(item, _thought(given), events)
+            self._rest(item, thought(given), events)
             if given.get("encrypted_content") or given.get("content"):
                 kept = {k: v for k, v in given.items() if v is not None and k != "status"}
                 kept.setdefault("summary", [])
@@ -265,7 +275,7 @@ class ResponsesDecoder:
     def _arguments(self, item: _Item, events: list[StreamEvent]) -> None:
         """What was not told yet of a call's arguments, which must not differ from what was."""
         given = item.given.get(_CALLS[item.type])
-        text = _json.dumps(given) if isinstance(given, dict) else _string(given)
+        text = _json.dumps(given) if isinstance(given, dict) else string(given)
         told = "".join(item.texts)
         if text.startswith(told):
             self._rest(item, text, events)
@@ -279,10 +289,10 @@ class ResponsesDecoder:
         events.append(PartDelta("thinking", place, signature=data))
         events.append(PartStop("thinking", place))
 
-    def _end(self, response: _Object) -> list[StreamEvent]:
+    def _end(self, response: Object) -> list[StreamEvent]:
         """The events of the terminal event's response, or the error that it is."""
         status = response.get("status")
-        self._usage = _usage(response.get("usage")) or self._usage
+        self._usage = usage_of(response.get("usage")) or self._usage
         failed = response.get("error")
         if failed or status == "failed":
             return self._failed({"error": failed or f"the response is {status}"})
@@ -308,7 +318,7 @@ class ResponsesDecoder:
         message, and so on; what is in the list alone comes to the end.
         """
         waiting = sorted(self._items, key=lambda item: item.place)
-        for given in map(_mapping, output):
+        for given in map(mapping, output):
             same = (item for item in waiting if item.type == given.get("type"))
             item = next(same, None)
             if item is None:
@@ -322,9 +332,9 @@ class ResponsesDecoder:
             if item.open:
                 self._close(item, events)
 
-    def _stop(self, response: _Object, status: object) -> Stop:
-        details = _mapping(response.get("incomplete_details"))
-        raw = _string(details.get("reason")) or _string(status) or "completed"
+    def _stop(self, response: Object, status: object) -> Stop:
+        details = mapping(response.get("incomplete_details"))
+        raw = string(details.get("reason")) or string(status) or "completed"
         refusal = "".join(self._refused or self._refusing) or None
         if status == "incomplete":
             reason = _INCOMPLETE.get(raw, StopReason.UNKNOWN)
@@ -352,7 +362,7 @@ class ResponsesDecoder:
         failure.usage = self._usage
         raise failure
 
-    def _decoded(self, data: str | bytes) -> _Object:
+    def _decoded(self, data: str | bytes) -> Object:
         try:
             document: object = _json.loads(data)
         except ValueError:
@@ -360,7 +370,7 @@ class ResponsesDecoder:
         if not isinstance(document, dict):
             shown = data if isinstance(data, str) else data.decode(errors="replace")
             raise self._error(InvalidResponseError, f"not a JSON object: {shown[:200]}")
-        return cast("_Object", document)
+        return cast("Object", document)
 
     def _error(self, kind: type[ModelError], text: str) -> ModelError:
         error = kind(text, provider=self._provider, model=self._model, request_id=self._request_id)
@@ -372,58 +382,3 @@ def _part_kind(item: _Item) -> PartKind:
     if item.type in _CALLS:
         return "tool_call"
     return "thinking" if item.type == REASONING else "text"
-
-
-def _named(given: _Object) -> tuple[str, str]:
-    """The id and the name of a call. Results name the `call_id`, which the item's own is not."""
-    return _string(given.get("call_id")) or _string(given.get("id")), _string(given.get("name"))
-
-
-def _parts(given: _Object, name: str, kind: str, field: str) -> list[str]:
-    parts = given.get(name)
-    if isinstance(parts, str):
-        return [parts] if kind == "output_text" else []
-    found = map(_mapping, cast("list[Any]", parts if isinstance(parts, list) else []))
-    return [_string(part.get(field)) for part in found if part.get("type") == kind]
-
-
-def _said(given: _Object) -> str:
-    return "".join(_parts(given, "content", "output_text", "text"))
-
-
-def _refusals(given: _Object) -> list[str]:
-    return _parts(given, "content", "refusal", "refusal")
-
-
-def _thought(given: _Object) -> str:
-    summary = _parts(given, "summary", "summary_text", "text")
-    content = _parts(given, "content", "reasoning_text", "text")
-    return "\n\n".join(text for text in (*summary, *content) if text)
-
-
-def _usage(given: object) -> Usage | None:
-    counts = _mapping(given)
-    if not counts:
-        return None
-    read = _mapping(counts.get("input_tokens_details"))
-    written = _mapping(counts.get("output_tokens_details"))
-    return Usage(
-        input_tokens=_count(counts, "input_tokens"),
-        output_tokens=_count(counts, "output_tokens"),
-        cached_tokens=_count(read, "cached_tokens"),
-        cache_write_tokens=_count(read, "cache_write_tokens"),
-        thinking_tokens=_count(written, "reasoning_tokens"),
-    )
-
-
-def _count(counts: _Object, name: str) -> int | None:
-    value = counts.get(name)
-    return value if type(value) is int and value >= 0 else None
-
-
-def _string(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _mapping(value: object) -> _Object:
-    return cast("_Object", value) if isinstance(value, dict) else {}
