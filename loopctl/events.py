@@ -311,7 +311,8 @@ def from_json(text: str) -> Event:
 
 def _kinds() -> dict[str, type[Event]]:
     found = {v for v in globals().values() if isinstance(v, type) and issubclass(v, Event)}
-    return {kind.__name__: kind for kind in found if kind is not Event}
+    named = {kind.__name__: kind for kind in found if kind is not Event}
+    return dict(sorted(named.items()))
 
 
 KINDS: dict[str, type[Event]] = _kinds()
