@@ -44,6 +44,7 @@ PHASE = "phase"
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @lru_cache(maxsize=64)
@@ -204,9 +205,12 @@ def _kept(parts: Iterable[Part], kept: tuple[bool, ...]) -> Iterable[Part]:
 def _as_it_came(part: ThinkingPart) -> tuple[str, bytes] | None:
     """The type and the bytes of an item that the server made; `None` if it is none to send."""
     text = part.signature or ""
-    kind = (_json.parse_object(text) or {}).get("type")
+    item = _json.parse_object(text) or {}
+    kind = item.get("type")
     if not isinstance(kind, str) or kind in WAITING:
         return None
+    if _SURROGATE_ESCAPE.search(text):
+        return kind, _json.wire(item)
     return kind, text.encode(errors="replace")
 
 

@@ -13,6 +13,7 @@ from openai.types.responses import response_create_params as params
 from openai.types.responses.input_token_count_params import InputTokenCountParams
 from pydantic import TypeAdapter
 
+from loopctl import _json
 from loopctl.config import RequestOptions
 from loopctl.errors import ConfigError
 from loopctl.messages import (
@@ -92,7 +93,7 @@ def reasoning(
 ) -> ThinkingPart:
     item = {"type": "reasoning", "id": id, "summary": [], "encrypted_content": "S+/="} | fields
     return ThinkingPart(
-        signature=json.dumps(item),
+        signature=_json.dumps(item),
         provider="openai",
         model=model,
         prefix=prefix,
@@ -286,7 +287,7 @@ def test_arguments_are_replayed_to_the_letter() -> None:
 
 def test_reasoning_goes_back_byte_for_byte() -> None:
     """A13, MOD-20: the item as it came, whatever its text looks like."""
-    part = reasoning(summary=[{"type": "summary_text", "text": "hm \ud83d\ude00  "}], extra=1.50)
+    part = reasoning(summary=[{"type": "summary_text", "text": "hm 🙂  "}], extra=1.50)
     request = encoded(Q, Message.assistant(part, "a"), Q)
     assert str(part.signature).encode() in request.body
     assert thoughts(Q, Message.assistant(part, "a"), Q) == [1]
@@ -319,6 +320,8 @@ def test_the_phase_goes_back_with_its_text() -> None:
     items = sent(Q, message, Message.user(ToolResultPart("c1", "add", "1")))
     said = {"type": "message", "role": "assistant", "content": "Let me see."}
     assert items[1] == {**said, "phase": "commentary"}
+    message = Message.assistant(comment, "Let me see.", "There.")
+    assert [item.get("phase") for item in sent(Q, message, Q)[1:3]] == ["commentary", None]
     foreign = ThinkingPart(signature="commentary", provider="azure", model="m", kind=PHASE)
     assert sent(Q, Message.assistant(foreign, "Let me see."), Q)[1] == said
 
@@ -514,12 +517,15 @@ def test_the_profile_is_told_by_the_address() -> None:
 
 
 def test_lone_surrogates_never_reach_the_wire() -> None:
-    """MOD-2: they are replaced in texts, names and what was sealed."""
-    call = ToolCallPart("c1", "add\ud83d", {"a": "\ud83d"})
+    """MOD-2: they are replaced in texts, names and what goes back as it came; escapes too."""
+    call = ToolCallPart("c1", "add\ud83d", {})
     part = reasoning(note="\ud83d")
-    part = ThinkingPart(signature=str(part.signature) + "\ud83d", provider="openai", model="m")
-    items = sent(Message.user("x\ud83d"), Message.assistant(part, call))
+    assert "\\ud83d" in str(part.signature)
+    request = encoded(Message.user("x\ud83d"), Message.assistant(part, call))
+    assert b"ud83d" not in request.body
+    items = json.loads(request.body)["input"]
     assert items[0]["content"] == "x\N{REPLACEMENT CHARACTER}"
+    assert items[1] == json.loads(str(reasoning(note="\N{REPLACEMENT CHARACTER}").signature))
 
 
 def test_each_kind_of_server_keeps_its_own_bytes() -> None:

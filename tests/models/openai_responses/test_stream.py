@@ -396,6 +396,15 @@ def test_a_call_that_the_limit_cut_does_not_run() -> None:
     assert [each.truncated for each in whole(end["response"]).message.calls] == [False, True]
 
 
+def test_a_call_that_was_cut_in_front_of_something_else_does_not_run() -> None:
+    """B16: its item says so, wherever it stands."""
+    cut = {**function_call("c1", "write", "{}"), "status": "incomplete"}
+    said = message("m", {"type": "output_text", "text": "a"})
+    details = {"incomplete_details": {"reason": "max_output_tokens"}}
+    response = whole(ended(cut, said, status="incomplete", **details)["response"])
+    assert [each.truncated for each in response.message.calls] == [True]
+
+
 def test_a_reply_that_was_all_thought_is_cut() -> None:
     """MOD-13: its cap was too small."""
     sealed_item = item(encrypted_content="S")
@@ -448,6 +457,12 @@ def test_an_end_without_the_terminal_event_is_none(end: int) -> None:
     for last in ([], ["[DONE]"]):
         with pytest.raises(StreamIncomplete):
             read(*documents(FULL)[:end], *last)
+
+
+def test_a_proxy_that_is_done_is_believed_at_once() -> None:
+    """B7: nothing more will come, also where the connection stays open."""
+    with pytest.raises(StreamIncomplete):
+        decoder().feed("[DONE]")
 
 
 def failed(code: str | None, text: str = "m") -> dict[str, Any]:
