@@ -7,6 +7,8 @@ Where aimock is not like the real API:
 - it serves Gemini below `v1beta` alone, and labels a reply with calls `FUNCTION_CALL` where the
   real one says `STOP`;
 - it takes no cache mark among the tools of Bedrock (500), so the model here is one without;
+- it takes each item of Responses for a reply: the lines of the script that count replies are there
+  once more, counted like that;
 - it counts no tokens on most APIs: nothing about usage is looked at.
 """
 
@@ -33,6 +35,7 @@ from tests.acceptance.mock_servers.aimock import installed, served
 pytestmark = pytest.mark.timeout(180)  # npm may have to be waited for
 
 APIS = {
+    "openai": ("openai:gpt-6-sol", "/v1"),
     "openai-chat": ("openai-chat:gpt-5.4", "/v1"),
     "anthropic": ("anthropic:claude-sonnet-5-5", ""),
     "gemini": ("gemini:gemini-4-argon", ""),
@@ -96,6 +99,14 @@ SCRIPT = [
         turnIndex=0,
     ),
     line("Think first", {"content": "Warm."}, toolResultContains="21 °C in Rome"),
+]
+ITEMS = {1: 3, 2: 4, 3: 5}
+"""How many items there were, for each number of replies that a line of the script counts."""
+
+SCRIPT += [
+    {**each, "match": {**each["match"], "model": "gpt-6-sol", "turnIndex": ITEMS[counted]}}
+    for each in SCRIPT
+    if (counted := each["match"].get("turnIndex"))
 ]
 
 

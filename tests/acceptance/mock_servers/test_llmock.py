@@ -39,6 +39,7 @@ from loopctl.events import AttemptReset, TextDelta
 from loopctl.testing import assert_valid_conversation
 
 SPECS = {
+    "openai": "openai:gpt-6-sol",
     "openai-chat": "openai-chat:gpt-5.4",
     "anthropic": "anthropic:claude-sonnet-5-5",
     "gemini": "gemini:gemini-4-argon",
