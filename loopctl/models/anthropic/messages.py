@@ -36,6 +36,11 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _THINKING = (b'{"type":"thinking"', b'{"type":"redacted_thinking"')
+_RESULTS = b'{"role":"user","content":[{"type":"tool_result"'
+_THOUGHT_FIRST = (
+    b'{"role":"assistant","content":[{"type":"thinking"',
+    b'{"role":"assistant","content":[{"type":"redacted_thinking"',
+)
 _MAGIC = (
     (b"\x89PNG", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -70,6 +75,18 @@ def lower(
     """
     turns = _Turns(mark, key=_KEY, provider=provider, model=model, digest=digest)
     return turns.lower(messages, head, tail, marks)
+
+
+def is_amid_another(elements: list[bytes]) -> bool:
+    """Whether the last message answers calls of a turn without thinking, such as another model's.
+
+    A model that thinks by a budget must have thought before those, or must not think now.
+    """
+    return (
+        len(elements) > 1
+        and elements[-1].startswith(_RESULTS)
+        and not elements[-2].startswith(_THOUGHT_FIRST)
+    )
 
 
 class _Turns(Turns):

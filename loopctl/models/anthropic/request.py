@@ -21,7 +21,7 @@ from loopctl.models.anthropic.facts import (
     MAX_CACHE_MARKS,
     SAMPLING_VERSION,
 )
-from loopctl.models.anthropic.messages import lower, marked, text_block
+from loopctl.models.anthropic.messages import is_amid_another, lower, marked, text_block
 from loopctl.models.binding import RunningDigest
 from loopctl.models.claude import MAX_OPTIONAL, MAX_STRICT_TOOLS, MAX_UNIONS, Facts
 from loopctl.models.client import ModelRequest, ToolSchema
@@ -102,6 +102,8 @@ def encode_body(
         marks=marks.messages,
         mark=marks.mark,
     )
+    if "thinking" not in extra and facts.thinking == "budget" and is_amid_another(elements):
+        fields.pop("thinking", None)
     if marks.system:
         system[0] = marked(system[0], marks.mark)
     if marks.tools:

@@ -51,6 +51,18 @@ def text_block(text: str) -> bytes:
     return _json.wire({"text": text})
 
 
+def is_amid_another(elements: list[bytes]) -> bool:
+    """Whether the last message answers calls of a turn without thinking, such as another model's.
+
+    A Claude that thinks by a budget must have thought before those, or must not think now.
+    """
+    return (
+        len(elements) > 1
+        and elements[-1].startswith(b'{"role":"user","content":[{"toolResult"')
+        and not elements[-2].startswith(b'{"role":"assistant","content":[{"reasoningContent"')
+    )
+
+
 class ConverseTurns(Turns):
     """How this API's messages are written for a model; `digest` goes on with what they send."""
 

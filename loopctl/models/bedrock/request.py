@@ -18,7 +18,13 @@ from loopctl.config import RequestOptions
 from loopctl.errors import ConfigError
 from loopctl.messages import Message
 from loopctl.models.bedrock.facts import MAX_CACHE_POINTS, Facts
-from loopctl.models.bedrock.messages import CACHE_POINT, ConverseTurns, text_block, tool_name
+from loopctl.models.bedrock.messages import (
+    CACHE_POINT,
+    ConverseTurns,
+    is_amid_another,
+    text_block,
+    tool_name,
+)
 from loopctl.models.binding import RunningDigest
 from loopctl.models.claude import MAX_OPTIONAL, MAX_STRICT_TOOLS, MAX_UNIONS
 from loopctl.models.client import ModelRequest, ToolSchema
@@ -66,7 +72,6 @@ def encode_body(request: ModelRequest, *, model: str, facts: Facts, provider: st
     if told.without_tools and _of_history(request.messages):
         raise told.refuse("tool_choice", "none", "must be given tools once some were called")
     tools = [] if told.without_tools else told.tools or _of_history(request.messages)
-    fields = _merged(told.fields, extra)
     points = _Points(extra, facts)
     texts, messages, head = parted(request.messages, request.head, request.tail)
     prompt = request.system if request.system and request.system.strip() else None
@@ -80,6 +85,9 @@ def encode_body(request: ModelRequest, *, model: str, facts: Facts, provider: st
     turns = ConverseTurns(provider=provider, model=model, facts=facts, digest=digest)
     pieces: dict[str, list[bytes]] = {}
     elements = turns.lower(messages, head, request.tail, points.messages)
+    if facts.claude is not None and facts.claude.thinking == "budget" and is_amid_another(elements):
+        told.stop_thinking()
+    fields = _merged(told.fields, extra)
     if points.system:
         system.insert(1, CACHE_POINT)
     if points.tools:
@@ -220,6 +228,12 @@ class _Options:
     def refuse(self, option: str, value: object, why: str) -> ConfigError:
         """The error for an option that cannot be honoured."""
         return ConfigError(f"RequestOptions.{option}={value!r}: {self._model} (Converse) {why}")
+
+    def stop_thinking(self) -> None:
+        """Take back that the model is to think by a budget."""
+        self._more.pop("thinking", None)
+        if not self._more:
+            self.fields.pop("additionalModelRequestFields", None)
 
     def _tell(self) -> None:
         options, facts, fields = self._options, self._facts, self.fields

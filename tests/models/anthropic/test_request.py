@@ -491,6 +491,30 @@ def test_the_servers_own_drop_option_is_asked_for_where_there_is_one() -> None:
         assert "anthropic-beta" not in request.headers
 
 
+@pytest.mark.parametrize("model", ["claude-sonnet-4-5", "claude-opus-4-5"])
+def test_a_turn_that_another_model_began_is_ended_without_a_budget_to_think(model: str) -> None:
+    """MOD-18, MOD-20: "a final assistant message must start with a thinking block", or may not."""
+
+    def thinks(*messages: Message, **options: Any) -> bool:
+        options = {"thinking_effort": "low", **options}
+        return "thinking" in body(*messages, model=model, tools=(ADD, LOOK), **options)
+
+    own = ThinkingPart("hm", "S", provider="anthropic", model=model)
+    sealed = ThinkingPart("", "S", redacted=True, provider="anthropic", model=model)
+    foreign = ThinkingPart("hm", "S", provider="anthropic", model="claude-opus-5")
+    for thought, kept in ((own, True), (sealed, True), (foreign, False)):
+        assert thinks(Q, Message.assistant(thought, *CALLED.parts), ANSWERED) is kept
+    assert not thinks(Q, CALLED, ANSWERED)
+    assert not thinks(Q, CALLED, ANSWERED, Message.user("tail"), tail=1)
+    assert not thinks(Q, Message.assistant("Well.", own, *CALLED.parts), ANSWERED)
+    assert thinks(Q, CALLED, ANSWERED, Message.assistant("So."), Q)
+    assert thinks(Q)
+    mine = {"thinking": {"type": "enabled", "budget_tokens": 2_000}}
+    assert thinks(Q, CALLED, ANSWERED, extra_body=mine)
+    adaptive = body(Q, CALLED, ANSWERED, model="claude-opus-4-6", thinking_effort="low")
+    assert adaptive["thinking"] == {"type": "adaptive"}
+
+
 # -- options ----------------------------------------------------------------------------------
 
 

@@ -341,6 +341,32 @@ def test_bound_reasoning_goes_with_its_prefix() -> None:
     assert encoded(Q).prefix is None
 
 
+def test_a_turn_that_another_model_began_is_ended_without_a_budget_to_think() -> None:
+    """MOD-18, MOD-20: a Claude that did not think before its calls must not think behind them."""
+    model = "us.anthropic.claude-sonnet-4-5-20250929-v1:0"
+
+    def more(*messages: Message, **options: Any) -> Any:
+        options = {"thinking_effort": "low", **options}
+        request = encoded(*messages, model=model, tools=(ADD,), options=options)
+        validate(request, model)
+        return json.loads(request.body).get("additionalModelRequestFields")
+
+    called, results = ToolCallPart("c1", "add", {"a": 1}), Message.user(R1)
+    thinking_now = {"thinking": {"type": "enabled", "budget_tokens": 2_048}}
+    assert more(Q) == thinking_now
+    own = Message.assistant(thinking("S", model=model), called)
+    assert more(Q, own, results) == thinking_now
+    assert more(Q, Message.assistant(called), results) is None
+    assert more(Q, Message.assistant(called), results, Message.assistant("So."), Q) == thinking_now
+    mine = {"additionalModelRequestFields": {"thinking": {"type": "enabled", "budget_tokens": 9}}}
+    assert (
+        more(Q, Message.assistant(called), results, extra_body=mine)
+        == mine["additionalModelRequestFields"]
+    )
+    choice = more(Q, Message.assistant(called), results, tool_choice="none")
+    assert choice == {"tool_choice": {"type": "none"}}
+
+
 PLACES: dict[str, tuple[dict[str, Any], tuple[bool, bool, int]]] = {
     "everywhere": ({}, (True, True, 1)),
     "no system": ({"system": None}, (False, True, 1)),
