@@ -267,15 +267,21 @@ class BareLoop(Generic[D]):
 
         Contributors are consulted and memory is asked for it as for a turn; their clock and their
         order are a turn's, their `run_id` is `"explain"`. Raises `LoopBusyError` while a run is in
-        flight, `ConfigError` for an input that `run` would refuse (ENG-26).
+        flight or another explanation is made, `ConfigError` for an input that `run` would refuse (ENG-26).
         """
         from loopctl.engine.explaining import explain
 
         self._check_idle("explain")
-        message = _message(input)
+        message, session = _message(input), self._session
         if message is None and not self.unfinished:
             raise ConfigError("there is no unfinished run to continue; give an input")
-        return await explain(self._session, message, run_config or self.config.run)
+        if session.explaining:  # a contributor that explains would be asked without end
+            raise LoopBusyError("explain", busy_with="an explanation")
+        session.explaining = True
+        try:
+            return await explain(session, message, run_config or self.config.run)
+        finally:
+            session.explaining = False
 
     # -- the history --------------------------------------------------------------------------
 

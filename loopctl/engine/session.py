@@ -86,6 +86,7 @@ class Session:
         self.estimate = Estimate(counter)
         self.busy_with: str | None = None
         """What is going on between runs that no run may overtake."""
+        self.explaining = False
         self.runs: deque[Run[Any]] = deque(maxlen=config.keep_runs)
         self.flight: Flight | None = None
         self._policy: tuple[RunConfig | None, Policy] = (None, Policy())

@@ -218,12 +218,18 @@ async def test_it_refuses_what_a_run_would_refuse() -> None:
                 raise OSError("gone")
             return "here"
 
+    refused: list[str] = []
+
     async def nested(ctx: Any) -> None:
-        with pytest.raises(LoopBusyError, match="explain"):
+        with pytest.raises(LoopBusyError, match="cannot explain") as caught:
             await agent.explain("me")
+        refused.append(str(caught.value))
 
     agent.add_contributor(nested)
     assert (await agent.run("go")).warnings == ()
+    assert (await agent.explain("and now?")).failures == ()
+    assert "a run is in flight" in refused[0]
+    assert "an explanation is going on" in refused[1]
     await agent.set_attachment(Broken())
     with pytest.raises(AttachmentError, match="broken"):
         await agent.explain("now?")
