@@ -267,7 +267,8 @@ class BareLoop(Generic[D]):
 
         Contributors are consulted and memory is asked for it as for a turn; their clock and their
         order are a turn's, their `run_id` is `"explain"`. Raises `LoopBusyError` while a run is in
-        flight or another explanation is made, `ConfigError` for an input that `run` would refuse (ENG-26).
+        flight or another explanation is made, `ConfigError` for an input that `run` would refuse
+        (ENG-26).
         """
         from loopctl.engine.explaining import explain
 
