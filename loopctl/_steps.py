@@ -88,16 +88,14 @@ class Outcome:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CallModel:
+class CallModel(NamedTuple):
     """Call the model for this turn. X not yet weighed: consult, weigh, ask again first."""
 
     turn: int
     over_line: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CallTools:
+class CallTools(NamedTuple):
     """Run `calls`; `answered` are the results of calls that cannot run."""
 
     turn: int

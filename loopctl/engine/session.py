@@ -89,7 +89,7 @@ class Session:
         self.explaining = False
         self.runs: deque[Run[Any]] = deque(maxlen=config.keep_runs)
         self.flight: Flight | None = None
-        self._policy: tuple[RunConfig | None, Policy] = (None, Policy())
+        self._policy: tuple[RunConfig | None, int | None, Policy] = (None, None, Policy())
         self._window_warned = False
         self._window_learnt: float = math.inf
         self._layers = tuple(layers)
@@ -101,17 +101,20 @@ class Session:
 
     def policy(self, config: RunConfig) -> Policy:
         """What the machine decides by now (CTX-30): clients may learn their window late."""
-        settings, (known_for, known) = self.config, self._policy
-        window = self._window(config.options.max_output_tokens or 0)
-        if known_for is config and known.window == window:
+        settings, (known_for, told, known) = self.config, self._policy
+        tells = settings.context_window
+        if tells is None:
+            tells = self.client.context_window
+        if known_for is config and told == tells:
             return known
+        window = self._window(config.options.max_output_tokens or 0)
         policy = Policy(
             max_turns=config.max_turns,
             window=window,
             threshold=settings.compact_threshold,
             auto_compact=settings.auto_compact,
         )
-        self._policy = (config, policy)
+        self._policy = (config, tells, policy)
         return policy
 
     def _window(self, reserved: int) -> int:
@@ -146,6 +149,7 @@ class Session:
     def learn_window(self, refused: int) -> None:
         """A provider found an estimate of `refused` tokens too long (CTX-33)."""
         self._window_learnt = min(self._window_learnt, max(1, refused * 95 // 100))
+        self._policy = (None, None, Policy())
 
     @property
     def dispatcher(self) -> Dispatcher:
