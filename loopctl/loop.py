@@ -12,8 +12,6 @@ import anyio
 
 from loopctl._calls import says_something, unpaired
 from loopctl._clock import SYSTEM_CLOCK, Clock
-from loopctl.compaction.truncating import TruncatingCompactor
-from loopctl.compaction.types import Compactor
 from loopctl.config import RunConfig, SessionConfig
 from loopctl.context.attachments import Attachment
 from loopctl.engine.emitter import Emitter
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectSendStream
     from typing_extensions import TypeVar
 
+    from loopctl.compaction.types import Compactor
     from loopctl.context.explanation import Explanation
     from loopctl.engine.output import OutputType
     from loopctl.engine.passes import PassReport
@@ -116,7 +115,7 @@ class BareLoop(Generic[D]):
             layers=layers,
             approver=approver,
             clock=clock,
-            compactor=compactor or TruncatingCompactor(),
+            compactor=compactor,
             memory=memory,
             counter=counter,
         )

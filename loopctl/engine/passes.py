@@ -20,6 +20,7 @@ from loopctl._steps import CompactReason, Policy
 from loopctl.compaction.judge import judge, split
 from loopctl.compaction.pinned import pinned_in, shortened
 from loopctl.compaction.target import target_for
+from loopctl.compaction.truncating import TruncatingCompactor
 from loopctl.compaction.types import CompactionAdvice, CompactionContext
 from loopctl.engine.emitter import Emitter
 from loopctl.messages import Message
@@ -117,11 +118,12 @@ class Pass:
         advised = await self._advised(ctx)
         if isinstance(advised, str):
             return replace(report, why=advised)
+        compactor = session.compactor or TruncatingCompactor()
         timeout = session.config.compaction_timeout
         after: Any = None
         try:
             with Deadline(timeout) as deadline:
-                after = await session.compactor.compact(given, report.target, advised)
+                after = await compactor.compact(given, report.target, advised)
             if deadline.expired:
                 raise TimeoutError(f"no result within {timeout:g} s")
             problem = judge(before, after, pinned=pinned, counter=counter)

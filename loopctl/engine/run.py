@@ -6,7 +6,6 @@ from typing import Any, NoReturn
 
 from loopctl._cancel import cancellation_pending, native_cancellations, stop_if_cancelled
 from loopctl._failures import error_text, goes_through, unwrapped
-from loopctl.engine.compact_step import compact_step
 from loopctl.engine.flight import Flight
 from loopctl.engine.model_step import model_step
 from loopctl.engine.tool_step import tool_step
@@ -69,4 +68,6 @@ async def _steps(flight: Flight) -> Outcome:
         elif isinstance(step, Done):
             return step.outcome
         else:
+            from loopctl.engine.compact_step import compact_step  # and all that a pass needs
+
             await compact_step(flight, step)

@@ -16,7 +16,6 @@ import anyio
 from loopctl._calls import says_something
 from loopctl._clock import Clock
 from loopctl._threads import Threads
-from loopctl.compaction.types import Compactor
 from loopctl.config import RunConfig, SessionConfig
 from loopctl.context.attachments import Attachment, AttachmentStore
 from loopctl.context.estimate import Estimate
@@ -31,6 +30,7 @@ from loopctl.tokens import TokenCounter
 from loopctl.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
+    from loopctl.compaction.types import Compactor
     from loopctl.engine.flight import Flight
     from loopctl.memory.types import Memory
     from loopctl.tools.decisions import Approver
@@ -62,7 +62,7 @@ class Session:
         approver: Approver | None,
         clock: Clock,
         serving: ModelClient,
-        compactor: Compactor,
+        compactor: Compactor | None,
         memory: Memory | None,
         counter: TokenCounter,
     ) -> None:
@@ -82,6 +82,7 @@ class Session:
         self.attachments = AttachmentStore(attachments)
         self.machine = LoopMachine(history)
         self.compactor = compactor
+        """What shrinks the conversation; `None` is the default one, loaded with the first pass."""
         self.memory = memory
         self.estimate = Estimate(counter)
         self.busy_with: str | None = None
