@@ -44,7 +44,7 @@ class Asking:
 
 
 def session(client: ScriptedClient, **given: Any) -> BareLoop:
-    settings = {"config": SessionConfig(context_window=2_000)} | given
+    settings: dict[str, Any] = {"config": SessionConfig(context_window=2_000)} | given
     agent = BareLoop(
         client,
         [look],

@@ -825,7 +825,7 @@ def test_any_conversation_is_one_that_the_api_accepts(
 @pytest.mark.parametrize("model", [*MODELS, "claude-3-5-haiku-latest", "claude-future"])
 def test_every_option_that_is_taken_is_of_the_sdks_types(model: str) -> None:
     """MOD-24: of every model, for a call and for a count."""
-    tried = [
+    tried: list[dict[str, Any]] = [
         {"thinking_effort": effort} for effort in ("none", "minimal", "low", "high", "xhigh", "max")
     ]
     more: list[dict[str, Any]] = [
